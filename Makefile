@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# make deps      install the Debian packages that the build and the tests need (nothing to do when all are there)
+# make           everything, into build/; the CUDA code too where nvcc is found
+# make demo      the allreduces of real models, on two GPUs or on the host
+# make test      all tests that need no GPU         make test-gpu   those that need one or two
+# make bench     the programs of test/bench         make resources  registers, shared memory and spills of every kernel
+# make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
+#
+# Variables: CUDA_HOME NCCL_HOME NVCC_GENCODE BUILDDIR PYTHON; DEBUG=1 VERBOSE=1 WERROR=1 ASAN=1 UBSAN=1 TSAN=1; CUDA=0 builds
+# for the host alone.
+
+ifneq ($(filter deps,$(MAKECMDGOALS)),)
+# What deps installs is looked for only after it has run: the other goals get a make of their own, one after the other.
+.NOTPARALLEL:
+OTHER_GOALS := $(filter-out deps,$(MAKECMDGOALS))
+.PHONY: deps $(OTHER_GOALS)
+deps:
+	@sh plugin/packaging/deps.sh
+$(OTHER_GOALS): deps
+	+@$(MAKE) --no-print-directory $@
+else
+
+PREFIX   ?= /usr/local
+LIBDIR   ?= $(PREFIX)/lib
+PYTHON   ?= /usr/bin/python3
+VARIANT  := $(if $(filter 1,$(ASAN)),asan)$(if $(filter 1,$(UBSAN)),ubsan)$(if $(filter 1,$(TSAN)),tsan)
+BUILDDIR ?= build$(if $(VARIANT),/$(VARIANT))
+B        := $(BUILDDIR)
+VERSION  := 0.1.0
+
+# ---------------------------------------------------------------- tools and flags
+CC       ?= gcc
+CFLAGS   ?= -O2 -g
+WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes $(if $(filter 1,$(WERROR)),-Werror)
+SANITIZE := $(if $(filter 1,$(ASAN)),-fsanitize=address) \
+            $(if $(filter 1,$(UBSAN)),-fsanitize=undefined -fno-sanitize-recover=undefined) \
+            $(if $(filter 1,$(TSAN)),-fsanitize=thread)
+DEFINES  := -D_GNU_SOURCE -DARFUSION_VERSION=\"$(VERSION)\"
+C_FLAGS   = -std=c11 $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(WARNINGS) $(SANITIZE) $(DEFINES) -I. -Iinclude \
+            -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -pthread
+LD_FLAGS  = $(LDFLAGS) $(SANITIZE) -pthread
+LIBS     := -ldl -lrt -lm
+Q        := $(if $(filter 1,$(VERBOSE)),,@)
+say       = $(if $(filter 1,$(VERBOSE)),,@printf '  %-5s %s\n' $(1) $(2))
+
+# ---------------------------------------------------------------- CUDA and NCCL's header, if they are there
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null)))
+NVCC      := $(if $(filter 0,$(CUDA)),,$(wildcard $(CUDA_HOME)/bin/nvcc))
+ifneq ($(NVCC),)
+CUDA_LIB := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a \
+                                   $(CUDA_HOME)/targets/*/lib/libcudart_static.a))
+DEFINES  += -DARFUSION_HAVE_CUDA=1
+C_FLAGS  += -isystem $(CUDA_HOME)/include
+LIBS     := $(CUDA_LIB) $(LIBS)
+NVCC_GENCODE ?= -gencode=arch=compute_80,code=[compute_80,sm_80] -gencode=arch=compute_89,code=sm_89 \
+  -gencode=arch=compute_90,code=[compute_90,sm_90] -gencode=arch=compute_100f,code=sm_100f \
+  -gencode=arch=compute_120f,code=sm_120f
+NVCC_FLAGS := -std=c++17 -O3 -I. -Iinclude $(DEFINES) $(NVCC_GENCODE) -ccbin $(CC:gcc=g++) --fmad=false -lineinfo \
+  -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti $(if $(filter 1,$(WERROR)),-Werror all-warnings)
+endif
+NCCL_H := $(firstword $(wildcard $(addsuffix /include/nccl.h,$(NCCL_HOME) $(CUDA_HOME) /usr/local /usr)))
+DEFINES += $(if $(and $(NVCC),$(NCCL_H)),-DARFUSION_HAVE_NCCL_H=1)
+C_FLAGS += $(if $(and $(NVCC),$(NCCL_H)),-isystem $(dir $(NCCL_H)))
+
+# ---------------------------------------------------------------- what is built from what (*_cuda.c only with CUDA)
+sources  = $(filter-out $(if $(NVCC),,%_cuda.c),$(sort $(wildcard $(addsuffix /*.c,$(1)))))
+cuda     = $(if $(NVCC),$(sort $(wildcard $(addsuffix /*.cu,$(1)))))
+objects  = $(patsubst %,$(B)/obj/%.o,$(1))
+
+PLUGIN_OBJECTS := $(call objects,$(call sources,kernels/host plugin/core) $(call cuda,kernels/cuda))
+HOST_OBJECTS   := $(call objects,$(call sources,plugin/host))
+BENCH_OBJECTS  := $(call objects,$(call sources,plugin/tools/bench) $(call cuda,plugin/tools/bench))
+BENCH_LOADER   := $(call objects,plugin/host/plugin_load.c)
+BENCH_LIBS     := -l:libjansson.a -l:libmd.a
+
+PLUGIN   := $(B)/libarfusion-plugin.so
+HOSTLIB  := $(if $(HOST_OBJECTS),$(B)/libarfusion.so.1)
+BENCH    := $(if $(BENCH_OBJECTS),$(B)/arfusion-bench)
+UNIT     := $(patsubst %.c,$(B)/%,$(call sources,test/unit))
+GPUTEST  := $(if $(NVCC),$(patsubst %.c,$(B)/%,$(call sources,test/gpu)))
+EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/examples/*.cc)))
+MPICC    := $(shell command -v mpicc 2>/dev/null)
+BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
+
+.PHONY: all deps demo test test-gpu bench resources install clean programs
+.DELETE_ON_ERROR:
+.SECONDARY:
+all: $(PLUGIN) $(HOSTLIB) $(BENCH)
+	@$(if $(NVCC),true,echo "no nvcc found (CUDA_HOME=$(CUDA_HOME)): built for the host alone")
+
+# ---------------------------------------------------------------- rules
+$(B)/obj/%.c.o: %.c Makefile
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
+
+$(B)/obj/%.cu.o: %.cu Makefile
+	$(call say,NVCC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c $< -o $@
+
+$(B)/libarfusion-internal.a: $(PLUGIN_OBJECTS)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(B)/libarfusion-bench.a: $(filter-out %/main.c.o,$(BENCH_OBJECTS))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(PLUGIN): $(PLUGIN_OBJECTS) plugin/core/plugin.map
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -o $@ $(PLUGIN_OBJECTS) $(LD_FLAGS) -Wl,--version-script,plugin/core/plugin.map -Wl,-z,defs $(LIBS)
+
+$(B)/libarfusion.so.1: $(HOST_OBJECTS) plugin/host/libarfusion.map
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -o $@ $(HOST_OBJECTS) $(LD_FLAGS) -Wl,-soname,libarfusion.so.1 \
+	  -Wl,--version-script,plugin/host/libarfusion.map -Wl,-z,defs $(LIBS)
+	$(Q)ln -sf libarfusion.so.1 $(B)/libarfusion.so
+
+$(B)/arfusion-bench: $(BENCH_OBJECTS) $(BENCH_LOADER)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(BENCH_LIBS) $(LIBS)
+
+$(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(B)/libarfusion-internal.a $(B)/libarfusion-bench.a $(HOST_OBJECTS)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -lcmocka $(BENCH_LIBS) $(LIBS)
+
+$(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(B)/libarfusion-internal.a
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(LIBS)
+
+$(B)/obj/test/bench/mpi_baseline.c.o: CC := $(MPICC)
+$(B)/test/bench/mpi_baseline: CC := $(MPICC)
+$(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(B)/libarfusion-internal.a $(BENCH_LOADER)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(LIBS)
+
+programs: all $(UNIT) $(GPUTEST)
+bench: all $(BENCHES)
+
+# ---------------------------------------------------------------- goals
+demo: all
+	@$(B)/arfusion-bench demo
+
+test: programs
+	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" bash test/run.sh $(UNIT) $(wildcard test/cli/*.sh)
+
+test-gpu: all $(GPUTEST)
+	@B=$(B) bash test/run.sh $(GPUTEST) $(wildcard test/gpu/*.sh)
+
+resources:
+	$(if $(NVCC),,$(error make resources needs nvcc))
+	@for f in $(wildcard kernels/cuda/*.cu); do \
+	  $(NVCC) $(NVCC_FLAGS) -Xptxas -v -c $$f -o /dev/null 2>&1 | sh test/gpu/resources.sh || exit 1; done
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(PLUGIN) $(HOSTLIB) $(DESTDIR)$(LIBDIR)
+	ln -sf libarfusion.so.1 $(DESTDIR)$(LIBDIR)/libarfusion.so
+	install -m 755 $(BENCH) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 include/arfusion_plugin.h include/arfusion.h $(DESTDIR)$(PREFIX)/include
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' plugin/packaging/arfusion.pc.in \
+	  > $(DESTDIR)$(LIBDIR)/pkgconfig/arfusion.pc
+
+clean:
+	rm -rf build $(BUILDDIR)
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_kernels.h: launchers of the CUDA kernels. C; needs no CUDA header. Functions that call CUDA return a cudaError_t as
+ * int (0: success). The device of `comm` is current when they are called. No policy, no allocation, no environment.
+ */
+#ifndef ARFUSION_KERNELS_CUDA_H_
+#define ARFUSION_KERNELS_CUDA_H_
+
+#include <stddef.h>
+
+#include "kernels/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where things are in a rank's workspace (device memory that every rank maps), in bytes from its start; equal on all
+ * ranks. */
+struct cuda_layout {
+  size_t control; /* struct cuda_control: 0 */
+  size_t lamport; /* [2 rotating buffers][nranks - 1 senders][lamport_slot] */
+  size_t lamport_slot;
+  size_t total;
+};
+
+struct cuda_comm {
+  int rank, nranks;
+  struct cuda_layout layout;
+  void* workspace[ARFUSION_MAX_RANKS]; /* device pointers as mapped for this rank; [rank] is the own one */
+  uint64_t timeout_ns;                 /* of one wait; 0: for ever */
+  const uint32_t* abort;               /* host word, device-readable: not 0 ends every wait */
+  struct kernel_failure* failure;      /* host memory, device-writable: written once, `kind` last */
+  int max_blocks;                      /* agreed by all ranks: the largest grid that may wait for a peer */
+  int compute_major;                   /* of this rank's GPU */
+  int shared_gpu;                      /* several ranks on this GPU: dependent launch is ignored */
+};
+
+/* The layout for requests of up to max_request_bytes within limit_bytes a rank (see host_layout_compute). */
+void cuda_layout_compute(struct cuda_layout* layout, int nranks, int64_t max_request_bytes, int64_t limit_bytes);
+
+/* Largest slot bytes (kernel_slot_bytes) that one launch takes with this algorithm; 0: not available. */
+size_t cuda_layout_launch_bytes(const struct cuda_layout* layout, arfusionAlgorithm_t algorithm);
+
+/* Zeroes the control words and writes the sentinel to the Lamport slots of the own workspace, on `stream` (a
+ * cudaStream_t). Before any other rank touches it. */
+int cuda_workspace_reset(const struct cuda_comm* comm, void* stream);
+
+/* Loads every kernel that may be launched for `nranks` ranks on the current device, since lazy loading can wait for a
+ * kernel that is spinning. */
+int cuda_kernels_load(int nranks);
+
+/* Enqueues `op`. Every rank enqueues the same algorithm and shape in the same order. */
+int cuda_launch(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream);
+
+/* What follows the sum: op->input holds it. */
+int cuda_launch_epilogue(const struct kernel_op* op, int compute_major, void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

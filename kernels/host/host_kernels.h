@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * host_kernels.h: the fused operation in C for memory that ranks (processes or threads) share.
+ *
+ * A rank's workspace is one shared mapping; every rank maps everybody's. plugin/core makes and maps them, sets up a
+ * host_comm, calls host_comm_reset on its own workspace *before* any peer may use it, and then host_run, one thread at a
+ * time per communicator. host_run is synchronous.
+ */
+#ifndef ARFUSION_KERNELS_HOST_H_
+#define ARFUSION_KERNELS_HOST_H_
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "kernels/op.h"
+
+/* Where things are in a workspace, in bytes from its start; equal on all ranks. */
+struct host_layout {
+  size_t lamport;      /* [2 rotating buffers][nranks - 1 senders][lamport_slot] */
+  size_t lamport_slot;
+  size_t stage;        /* [2 halves][sync_slot]: a rank's own input (one-shot sync, two-shot) */
+  size_t sums;         /* [2 halves][sync_slot]: the share that this rank has reduced (two-shot) */
+  size_t sync_slot;
+  size_t total;
+};
+
+/* At the start of each workspace: what other ranks write or read besides data. host_kernels' own. */
+struct host_control;
+
+struct host_comm {
+  int rank, nranks;
+  int yield;                                       /* ranks outnumber processors: give the processor away while waiting */
+  uint64_t timeout_ns;                             /* of one wait; 0: for ever */
+  struct host_layout layout;
+  unsigned char* workspace[ARFUSION_MAX_RANKS];    /* as mapped in this process; [rank] is the own one */
+  _Atomic uint32_t abort;                          /* set by commAbort, from any thread */
+  struct kernel_failure failure;                   /* kind is not 0 once the communicator has failed */
+  uint64_t lamport_epoch, sync_epoch;              /* operations done so far, by the own count */
+};
+
+/* The layout for requests of up to max_request_bytes within limit_bytes a rank. Slots are as large as the request if the
+ * limit allows, else smaller (requests then take several launches); at least 64 KiB. */
+void host_layout_compute(struct host_layout* layout, int nranks, int64_t max_request_bytes, int64_t limit_bytes);
+
+/* Largest slot bytes (kernel_slot_bytes) that one host_run takes with this algorithm. */
+size_t host_layout_launch_bytes(const struct host_layout* layout, arfusionAlgorithm_t algorithm);
+
+/* Prepares the own workspace (control words zero, Lamport slots holding the sentinel) and the counters of `comm`. Before
+ * any other rank touches it. */
+void host_comm_reset(struct host_comm* comm);
+
+/* Does `op` with the other ranks, which call it with the same algorithm and shape. 0, or -1 with comm->failure set: outputs
+ * are then undefined and every later call returns -1 at once. */
+int host_run(struct host_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op);
+
+/* What follows the sum: op->input holds it. No other rank is involved. Pattern residual_rmsnorm. */
+void host_epilogue(const struct kernel_op* op);
+
+#endif

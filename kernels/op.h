@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * op.h: one operation as a kernel sees it. Plain pointers and sizes, already checked and made dense or strided by
+ * plugin/core; shared by the host kernels and the CUDA launchers. What is computed, to the bit, is the numerics contract:
+ *
+ *   A *pack* is 8 consecutive elements of a row, a *segment* 32 packs, a *group* 32 segments. The last pack of a row may be
+ *   short (elements past the end of the row count as +0.0).
+ */
+#ifndef ARFUSION_KERNELS_OP_H_
+#define ARFUSION_KERNELS_OP_H_
+
+#include "arfusion_plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KERNEL_PACK 8                  /* elements */
+#define KERNEL_SENTINEL 0x80000000u    /* a 32-bit word of a Lamport slot that has not arrived; compared as bits */
+
+struct kernel_op {
+  arfusionPattern_t pattern;
+  arfusionDataType_t dtype;       /* arfusionFloat16, arfusionBfloat16 or arfusionFloat32 */
+  arfusionDataType_t gamma_dtype; /* dtype or arfusionFloat32 */
+  uint32_t flags;                 /* ARFUSION_FLAG_* */
+  int64_t tokens;                 /* 1 or more; pattern allreduce: 1 */
+  int64_t hidden;                 /* elements of a row; pattern allreduce: all elements, any number from 1 */
+  /* Elements from row to row. A pointer is aligned to its element, and to nothing more. */
+  int64_t input_stride, residual_in_stride, residual_out_stride, norm_out_stride;
+  const void* input;
+  const void* residual_in; /* NULL: none */
+  const void* gamma;       /* NULL only if norm_out is */
+  void* allreduce_out;     /* pattern allreduce: the output */
+  void* residual_out;      /* pattern residual_rmsnorm: may be NULL, may be residual_in */
+  void* norm_out;          /* pattern residual_rmsnorm: may be NULL, may be input */
+  float eps, weight_bias;
+};
+
+/* Why an operation did not end. Written once, by the first thread that gives up; kept by the communicator. */
+enum kernel_failure_kind {
+  KERNEL_FAILURE_NONE = 0,
+  KERNEL_FAILURE_TIMEOUT = 1, /* a wait was longer than the time-out */
+  KERNEL_FAILURE_ABORT = 2,   /* commAbort on this rank */
+  KERNEL_FAILURE_REMOTE = 3   /* rank `peer` failed first */
+};
+
+struct kernel_failure {
+  uint32_t kind;      /* enum kernel_failure_kind */
+  uint32_t algorithm; /* arfusionAlgorithm_t */
+  uint32_t rank;      /* who waited */
+  uint32_t peer;      /* for whom */
+  uint64_t epoch;     /* of which operation */
+  int64_t token;      /* for which row (pattern allreduce: for which pack) */
+};
+
+static inline int64_t kernel_packs(int64_t hidden) { return (hidden + KERNEL_PACK - 1) / KERNEL_PACK; }
+static inline int kernel_element_size(arfusionDataType_t dtype) { return dtype == arfusionFloat32 ? 4 : 2; }
+
+/* Bytes that `rows` rows take in a workspace slot: rows are padded to whole packs. */
+static inline int64_t kernel_slot_bytes(int64_t rows, int64_t hidden, arfusionDataType_t dtype) {
+  return rows * kernel_packs(hidden) * KERNEL_PACK * kernel_element_size(dtype);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

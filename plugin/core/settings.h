@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * settings.h: every setting of the project, in one table (settings.c). A value comes from the environment, then from the file
+ * NCCL_CONF_FILE or ~/.nccl.conf, then from /etc/nccl.conf (KEY=VALUE lines, # comments), then the default.
+ */
+#ifndef ARFUSION_CORE_SETTINGS_H_
+#define ARFUSION_CORE_SETTINGS_H_
+
+#include "arfusion_plugin.h"
+
+enum setting_id {
+  SETTING_PLUGIN,          /* string, local: read by the host library */
+  SETTING_DEVICE,          /* choice, agreed: auto, cuda, host */
+  SETTING_ALGO,            /* choice, agreed: auto, none, oneshot_lamport, oneshot_sync, twoshot */
+  SETTING_PREFER,          /* choice, agreed: bits, speed */
+  SETTING_TIMEOUT,         /* seconds, agreed: 600; 0 off */
+  SETTING_INIT_TIMEOUT,    /* seconds, local: 120 */
+  SETTING_IPC,             /* choice, agreed: auto, legacy */
+  SETTING_SHARED_GPU,      /* choice, agreed: 0, 1 */
+  SETTING_WORKSPACE_LIMIT, /* bytes (suffixes K, M, G), agreed: 288M */
+  SETTING_DEBUG,           /* choice, local: none, version, warn, info, trace */
+  SETTING_HOSTID,          /* string, local: NCCL_HOSTID; not ours, but respected */
+  SETTING_COUNT
+};
+
+enum setting_device { DEVICE_AUTO, DEVICE_CUDA, DEVICE_HOST };
+enum setting_algo { ALGO_AUTO, ALGO_NONE, ALGO_ONESHOT_LAMPORT, ALGO_ONESHOT_SYNC, ALGO_TWOSHOT };
+enum setting_prefer { PREFER_BITS, PREFER_SPEED };
+enum setting_ipc { IPC_AUTO, IPC_LEGACY };
+
+enum setting_kind { SETTING_KIND_STRING, SETTING_KIND_CHOICE, SETTING_KIND_INTEGER, SETTING_KIND_BYTES };
+
+struct setting_info {
+  const char* name;        /* "ARFUSION_TIMEOUT" */
+  enum setting_kind kind;
+  int agreed;              /* must be equal on all ranks of a communicator */
+  const char* choices;     /* space-separated, in the order of the enum; NULL unless a choice */
+  const char* default_text;
+  int64_t min, max;        /* of integers and bytes */
+  const char* unit;        /* "s", "bytes"; NULL: none */
+  const char* help;        /* a sentence */
+};
+
+struct settings {
+  int64_t value[SETTING_COUNT];      /* integer, bytes or index of the choice */
+  char text[SETTING_COUNT][256];     /* as written where it was found, or the default */
+  const char* source[SETTING_COUNT]; /* "environment", "configuration file" or "default" */
+};
+
+const struct setting_info* setting_info(enum setting_id id);
+
+/* Reads all of them. arfusionInvalidArgument names the setting, where it was found, its value and what is allowed. Logs a
+ * "set by environment" line at INFO for each that is not at its default (call log_configure first). */
+arfusionResult_t settings_load(struct settings* settings);
+
+#endif
