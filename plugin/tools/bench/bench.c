@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench.c: names, errors and the clock; see bench.h.
+ */
+#include "plugin/tools/bench/bench.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+int bench_fail(const char* fmt, ...) {
+  char text[2048];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof(text), fmt, args);
+  va_end(args);
+  fprintf(stderr, "arfusion-bench: %s\n", text);
+  return BENCH_FAILED;
+}
+
+static const struct {
+  const char* name;
+  arfusionDataType_t dtype;
+} dtypes[] = {{"bf16", arfusionBfloat16}, {"fp16", arfusionFloat16}, {"fp32", arfusionFloat32}};
+#define DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
+
+static const char* const algorithms[ARFUSION_NUM_ALGORITHMS] = {
+    [arfusionAlgoAuto] = "auto",
+    [arfusionAlgoNone] = "none",
+    [arfusionAlgoEmpty] = "empty",
+    [arfusionAlgoOneshotLamport] = "oneshot_lamport",
+    [arfusionAlgoOneshotSync] = "oneshot_sync",
+    [arfusionAlgoTwoshot] = "twoshot"};
+
+int bench_parse_dtype(const char* text, arfusionDataType_t* dtype) {
+  for (size_t i = 0; i < DTYPES; i++) {
+    if (strcmp(text, dtypes[i].name) != 0) continue;
+    *dtype = dtypes[i].dtype;
+    return 0;
+  }
+  return -1;
+}
+
+int bench_parse_algorithm(const char* text, arfusionAlgorithm_t* algorithm) {
+  for (int i = arfusionAlgoOneshotLamport; i < ARFUSION_NUM_ALGORITHMS; i++) {
+    if (strcmp(text, algorithms[i]) != 0) continue;
+    *algorithm = (arfusionAlgorithm_t)i;
+    return 0;
+  }
+  return -1;
+}
+
+const char* bench_dtype_name(arfusionDataType_t dtype) {
+  for (size_t i = 0; i < DTYPES; i++) {
+    if (dtypes[i].dtype == dtype) return dtypes[i].name;
+  }
+  return "unknown";
+}
+
+size_t bench_dtype_bytes(arfusionDataType_t dtype) { return dtype == arfusionFloat32 ? 4 : 2; }
+
+const char* bench_algorithm_name(arfusionAlgorithm_t algorithm) {
+  return (unsigned)algorithm < ARFUSION_NUM_ALGORITHMS ? algorithms[algorithm] : "unknown";
+}
+
+double bench_now_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}

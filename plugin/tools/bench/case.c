@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * case.c: reading case files; see case.h.
+ */
+#include "plugin/tools/bench/case.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/tools/bench/bench.h"
+
+#define MAX_ELEMENTS ((int64_t)1 << 31) /* of a tensor; the generator numbers elements with 32 bits */
+
+static const char* const output_names[OUTPUTS] = {"allreduce_out", "residual_out", "norm_out", "quant_out",
+                                                  "scale_out"};
+static const char* const patterns[] = {"allreduce", "residual_rmsnorm", NULL};
+static const char* const quantizations[] = {"none", "fp8", "fp8_token", "fp8_group", "nvfp4", NULL};
+static const char* const layouts[] = {"linear", "swizzled_128x4", NULL};
+
+const char* case_output_name(enum case_output output) { return output_names[output]; }
+
+size_t case_output_bytes(const struct bench_case* c, enum case_output output) {
+  if (c->digest[output][0] == '\0') return 0;
+  size_t tokens = (size_t)c->tokens, hidden = (size_t)c->hidden, blocks = hidden / 16;
+  if (output == OUTPUT_QUANT) return c->quantization == arfusionQuantNvfp4 ? tokens * hidden / 2 : tokens * hidden;
+  if (output != OUTPUT_SCALE) return tokens * hidden * bench_dtype_bytes(c->dtype);
+  switch (c->quantization) {
+    case arfusionQuantFp8Token: return tokens * sizeof(float);
+    case arfusionQuantFp8Group: { /* columns of 32-bit words, the token count rounded up to 4 apart */
+      size_t words = (hidden / (size_t)c->group + 3) / 4;
+      return ((words - 1) * ((tokens + 3) / 4 * 4) + tokens) * 4;
+    }
+    case arfusionQuantNvfp4:
+      if (c->layout == arfusionScaleLinear) return tokens * blocks;
+      return (tokens + 127) / 128 * ((blocks + 3) / 4) * 512;
+    default: return 0;
+  }
+}
+
+/* Reading one object: `error` is set by the first thing that is wrong. */
+struct reader {
+  json_t* object;
+  const char* id;
+  char* error;
+  size_t error_bytes;
+  size_t fields; /* known ones seen so far */
+  int failed;
+};
+
+static void reader_fail(struct reader* reader, const char* field, const char* what) {
+  if (!reader->failed) snprintf(reader->error, reader->error_bytes, "case %s: %s: %s", reader->id, field, what);
+  reader->failed = 1;
+}
+
+/* NULL if the field is not there (an error if it must be). */
+static json_t* reader_field(struct reader* reader, const char* field, int required) {
+  json_t* value = json_object_get(reader->object, field);
+  if (value != NULL) reader->fields++;
+  if (value == NULL && required) reader_fail(reader, field, "missing");
+  return value;
+}
+
+static int64_t read_integer(struct reader* reader, const char* field, int64_t min, int64_t max, const int64_t* preset) {
+  json_t* value = reader_field(reader, field, preset == NULL);
+  if (value == NULL) return preset != NULL ? *preset : 0;
+  int64_t number = json_integer_value(value);
+  if (!json_is_integer(value) || number < min || number > max) {
+    char text[96];
+    snprintf(text, sizeof(text), "must be an integer from %lld to %lld", (long long)min, (long long)max);
+    reader_fail(reader, field, text);
+  }
+  return number;
+}
+
+static float read_float(struct reader* reader, const char* field, double preset) {
+  json_t* value = reader_field(reader, field, 0);
+  if (value != NULL && !json_is_number(value)) reader_fail(reader, field, "must be a number");
+  return (float)(value != NULL ? json_number_value(value) : preset);
+}
+
+static const char* read_text(struct reader* reader, const char* field, const char* preset) {
+  json_t* value = reader_field(reader, field, preset == NULL);
+  const char* text = value != NULL ? json_string_value(value) : preset;
+  if (value != NULL && text == NULL) reader_fail(reader, field, "must be a string");
+  return text != NULL ? text : "";
+}
+
+/* The index of the text in `names`, which ends with NULL. */
+static int read_name(struct reader* reader, const char* field, const char* const* names, const char* preset) {
+  const char* text = read_text(reader, field, preset);
+  for (int i = 0; names[i] != NULL; i++) {
+    if (strcmp(text, names[i]) == 0) return i;
+  }
+  reader_fail(reader, field, "unknown value");
+  return 0;
+}
+
+static arfusionDataType_t read_dtype(struct reader* reader, const char* field, const char* preset) {
+  arfusionDataType_t dtype = arfusionBfloat16;
+  if (bench_parse_dtype(read_text(reader, field, preset), &dtype) != 0) {
+    reader_fail(reader, field, "must be bf16, fp16 or fp32");
+  }
+  return dtype;
+}
+
+/* Exactly the digests that the pattern and the quantization have. */
+static void read_digests(struct reader* reader, struct bench_case* c) {
+  json_t* digests = reader_field(reader, "digests", 1);
+  if (digests == NULL) return;
+  int rows = c->pattern == arfusionPatternResidualRmsNorm;
+  const int wanted[OUTPUTS] = {!rows, rows, rows, c->quantization != arfusionQuantNone,
+                               c->quantization > arfusionQuantFp8};
+  size_t count = 0;
+  for (int i = 0; i < OUTPUTS; i++) {
+    if (!wanted[i]) continue;
+    const char* text = json_string_value(json_object_get(digests, output_names[i]));
+    if (text == NULL || strlen(text) != DIGEST_LENGTH || strspn(text, "0123456789abcdef") != DIGEST_LENGTH) {
+      char what[96];
+      snprintf(what, sizeof(what), "%s must be %d lower-case hex digits", output_names[i], DIGEST_LENGTH);
+      reader_fail(reader, "digests", what);
+      return;
+    }
+    memcpy(c->digest[i], text, DIGEST_LENGTH + 1);
+    count++;
+  }
+  if (json_object_size(digests) != count) reader_fail(reader, "digests", "has an output that the case does not have");
+}
+
+static int read_case(struct reader* reader, struct bench_case* c) {
+  static const int64_t default_group = 128;
+  reader->id = "without an id";
+  reader->fields = 0;
+  if (!json_is_object(reader->object)) {
+    reader_fail(reader, "object", "expected");
+    return -1;
+  }
+  reader->id = read_text(reader, "id", NULL);
+  snprintf(c->id, sizeof(c->id), "%s", reader->id);
+  if (strlen(reader->id) >= sizeof(c->id)) reader_fail(reader, "id", "too long");
+  c->nranks = (int)read_integer(reader, "nranks", 2, ARFUSION_MAX_RANKS, NULL);
+  c->dtype = read_dtype(reader, "dtype", NULL);
+  c->gamma_dtype = read_dtype(reader, "gamma_dtype", bench_dtype_name(c->dtype));
+  c->tokens = read_integer(reader, "tokens", 1, MAX_ELEMENTS, NULL);
+  c->hidden = read_integer(reader, "hidden", 1, MAX_ELEMENTS, NULL);
+  if (!reader->failed && c->tokens > MAX_ELEMENTS / c->hidden) {
+    reader_fail(reader, "tokens", "tokens * hidden is more than 2^31");
+  }
+  c->pattern = (arfusionPattern_t)read_name(reader, "pattern", patterns, NULL);
+  c->quantization = (arfusionQuant_t)read_name(reader, "quant", quantizations, "none");
+  if (c->quantization != arfusionQuantNone && c->pattern == arfusionPatternAllReduce) {
+    reader_fail(reader, "quant", "needs pattern residual_rmsnorm");
+  }
+  c->eps = read_float(reader, "eps", 1e-5);
+  c->weight_bias = read_float(reader, "weight_bias", 0.0);
+  c->scale = read_float(reader, "scale", 1.0);
+  c->group = (int)read_integer(reader, "group", 1, ARFUSION_MAX_HIDDEN, &default_group);
+  if (c->quantization == arfusionQuantFp8Group && c->hidden % c->group != 0) {
+    reader_fail(reader, "group", "does not divide hidden");
+  }
+  c->layout = (arfusionScaleLayout_t)read_name(reader, "layout", layouts, "linear");
+  if (generator_parse_kind(read_text(reader, "inputs", "uniform"), &c->inputs) != 0) {
+    reader_fail(reader, "inputs", "unknown value");
+  }
+  c->seed = (uint32_t)read_integer(reader, "seed", 0, UINT32_MAX, NULL);
+  json_t* residual = reader_field(reader, "residual", 0);
+  c->residual = residual == NULL || json_is_true(residual);
+  if (residual != NULL && !json_is_boolean(residual)) reader_fail(reader, "residual", "must be true or false");
+  read_digests(reader, c);
+  if (!reader->failed && reader->fields != json_object_size(reader->object)) {
+    reader_fail(reader, "object", "has a field that is not known");
+  }
+  return reader->failed ? -1 : 0;
+}
+
+int case_list_load(const char* path, struct case_list* list, char* error, size_t error_bytes) {
+  list->cases = NULL;
+  list->count = 0;
+  FILE* file = fopen(path, "r");
+  if (file == NULL) {
+    snprintf(error, error_bytes, "%s: %s", path, strerror(errno));
+    return -1;
+  }
+  json_error_t json_error;
+  json_t* root = json_loadf(file, JSON_REJECT_DUPLICATES, &json_error);
+  fclose(file);
+  if (root == NULL) {
+    snprintf(error, error_bytes, "%s:%d: %s", path, json_error.line, json_error.text);
+    return -1;
+  }
+  size_t count = json_array_size(root);
+  if (!json_is_array(root) || count == 0) {
+    snprintf(error, error_bytes, "%s: no cases: a JSON list of objects is expected", path);
+    goto err_release;
+  }
+  list->cases = calloc(count, sizeof(*list->cases));
+  if (list->cases == NULL) {
+    snprintf(error, error_bytes, "%s: out of memory", path);
+    goto err_release;
+  }
+  char text[384];
+  struct reader reader = {.error = text, .error_bytes = sizeof(text)};
+  for (size_t i = 0; i < count; i++) {
+    reader.object = json_array_get(root, i);
+    if (read_case(&reader, &list->cases[i]) == 0) continue;
+    snprintf(error, error_bytes, "%s: number %zu of the list: %s", path, i + 1, text);
+    goto err_release;
+  }
+  list->count = (int)count;
+  json_decref(root);
+  return 0;
+
+err_release:
+  json_decref(root);
+  case_list_free(list);
+  return -1;
+}
+
+void case_list_free(struct case_list* list) {
+  free(list->cases);
+  list->cases = NULL;
+  list->count = 0;
+}
