@@ -14,6 +14,9 @@
 /* The logger of the process; NULL: lines `host:pid:tid [dev] NCCL INFO ARFUSION/...` on stderr, up to `level`. */
 void log_configure(arfusionDebugLogger_t logger, arfusionLogLevel_t level);
 
+/* The level alone. At first it is arfusionLogWarn; settings_load sets it from ARFUSION_DEBUG. */
+void log_set_level(arfusionLogLevel_t level);
+
 /* The device number that the built-in logger prints for this thread; -1 at first. */
 void log_set_device(int dev);
 
@@ -27,6 +30,9 @@ void log_line(arfusionLogLevel_t level, unsigned long flags, const char* file, i
 arfusionResult_t error_set_at(const char* file, int line, arfusionResult_t result, const char* fmt, ...)
     __attribute__((format(printf, 4, 5)));
 #define error_set(result, ...) error_set_at(__FILE__, __LINE__, result, __VA_ARGS__)
+
+/* Records a text that another library has logged already. */
+arfusionResult_t error_keep(arfusionResult_t result, const char* text);
 
 const char* error_last(void);
 

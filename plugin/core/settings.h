@@ -10,6 +10,7 @@
 
 enum setting_id {
   SETTING_PLUGIN,          /* string, local: read by the host library */
+  SETTING_NCCL_LIB,        /* string, local: the libnccl that completes what the plugin turns down */
   SETTING_DEVICE,          /* choice, agreed: auto, cuda, host */
   SETTING_ALGO,            /* choice, agreed: auto, none, oneshot_lamport, oneshot_sync, twoshot */
   SETTING_PREFER,          /* choice, agreed: bits, speed */
@@ -49,8 +50,9 @@ struct settings {
 
 const struct setting_info* setting_info(enum setting_id id);
 
-/* Reads all of them. arfusionInvalidArgument names the setting, where it was found, its value and what is allowed. Logs a
- * "set by environment" line at INFO for each that is not at its default (call log_configure first). */
+/* Reads all of them. arfusionInvalidArgument names the setting, where it was found, its value and what is allowed. Sets the
+ * log's level from ARFUSION_DEBUG, then logs a "set by environment" line at INFO for each that is not at its default (call
+ * log_configure first, if there is a logger). */
 arfusionResult_t settings_load(struct settings* settings);
 
 #endif

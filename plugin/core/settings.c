@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * settings.c: the table of all settings, and how they are read. See settings.h.
+ *
+ * Files are read as NCCL reads them: the first line for a name counts, names that are not ours are somebody else's, and an
+ * empty value is no value.
+ */
+#define _GNU_SOURCE
+#include "plugin/core/settings.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "plugin/core/log.h"
+
+#ifndef SETTINGS_SYSTEM_FILE
+#define SETTINGS_SYSTEM_FILE "/etc/nccl.conf"
+#endif
+
+#define OUR_PREFIX "ARFUSION_"
+#define SECONDS_MAX 1000000
+#define WORKSPACE_MIN ((int64_t)4096)
+#define WORKSPACE_MAX ((int64_t)1 << 40)
+
+static const char source_environment[] = "environment";
+static const char source_file[] = "configuration file";
+static const char source_default[] = "default";
+
+static const struct setting_info setting_table[SETTING_COUNT] = {
+    [SETTING_PLUGIN] = {"ARFUSION_PLUGIN", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
+                        "The plugin to load: foo tries foo, then libarfusion-plugin-foo.so; none loads none."},
+    [SETTING_NCCL_LIB] = {"ARFUSION_NCCL_LIB", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
+                          "The libnccl for what the plugin turns down; empty: one that is loaded, else libnccl.so.2."},
+    [SETTING_DEVICE] = {"ARFUSION_DEVICE", SETTING_KIND_CHOICE, 1, "auto cuda host", "auto", 0, 0, NULL,
+                        "Where operations run: on CUDA devices, in host memory, or on the host only if there is no GPU."},
+    [SETTING_ALGO] = {"ARFUSION_ALGO", SETTING_KIND_CHOICE, 1, "auto none oneshot_lamport oneshot_sync twoshot", "auto", 0, 0,
+                      NULL, "The algorithm of every operation; none turns every request down."},
+    [SETTING_PREFER] = {"ARFUSION_PREFER", SETTING_KIND_CHOICE, 1, "bits speed", "bits", 0, 0, NULL,
+                        "bits never turns a request down because another way is faster, so that results stay the same."},
+    [SETTING_TIMEOUT] = {"ARFUSION_TIMEOUT", SETTING_KIND_INTEGER, 1, NULL, "600", 0, SECONDS_MAX, "s",
+                         "How long an operation waits for another rank before the communicator fails; 0 for ever."},
+    [SETTING_INIT_TIMEOUT] = {"ARFUSION_INIT_TIMEOUT", SETTING_KIND_INTEGER, 0, NULL, "120", 1, SECONDS_MAX, "s",
+                              "How long each step of making a communicator waits for the other ranks."},
+    [SETTING_IPC] = {"ARFUSION_IPC", SETTING_KIND_CHOICE, 1, "auto legacy", "auto", 0, 0, NULL,
+                     "How device memory is shared: legacy uses cudaIpc even where virtual-memory allocations would do."},
+    [SETTING_SHARED_GPU] = {"ARFUSION_SHARED_GPU", SETTING_KIND_CHOICE, 1, "0 1", "0", 0, 0, NULL,
+                            "1 lets several ranks of a communicator use one GPU."},
+    [SETTING_WORKSPACE_LIMIT] = {"ARFUSION_WORKSPACE_LIMIT", SETTING_KIND_BYTES, 1, NULL, "288M", WORKSPACE_MIN,
+                                 WORKSPACE_MAX, "bytes", "The largest workspace of one rank of a communicator."},
+    [SETTING_DEBUG] = {"ARFUSION_DEBUG", SETTING_KIND_CHOICE, 0, "none version warn info trace", "warn", 0, 0, NULL,
+                       "Which lines go to stderr when the host has no logger of its own."},
+    [SETTING_HOSTID] = {"NCCL_HOSTID", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
+                        "NCCL's: ranks with different values count as on different hosts."},
+};
+
+/* The level for each choice of ARFUSION_DEBUG. */
+static const arfusionLogLevel_t debug_levels[] = {arfusionLogNone, arfusionLogVersion, arfusionLogWarn, arfusionLogInfo,
+                                                  arfusionLogTrace};
+
+const struct setting_info* setting_info(enum setting_id id) { return &setting_table[id]; }
+
+static int setting_find(const char* name) {
+  for (int id = 0; id < SETTING_COUNT; id++) {
+    if (strcmp(setting_table[id].name, name) == 0) return id;
+  }
+  return -1;
+}
+
+/* ---------------------------------------------------------------- values */
+
+static int choice_parse(const char* choices, const char* text, int64_t* value) {
+  size_t length = strlen(text);
+  int64_t index = 0;
+
+  for (const char* at = choices; *at != '\0'; index++) {
+    size_t word = strcspn(at, " ");
+    if (word == length && strncasecmp(at, text, word) == 0) { /* ARFUSION_DEBUG=INFO, as for NCCL_DEBUG */
+      *value = index;
+      return 1;
+    }
+    at += word;
+    if (*at == ' ') at++;
+  }
+  return 0;
+}
+
+static int integer_parse(const struct setting_info* info, const char* text, int64_t* value) {
+  int64_t number = 0, unit = 1;
+  const char* at = text;
+
+  if (!isdigit((unsigned char)*at)) return 0;
+  for (; isdigit((unsigned char)*at); at++) {
+    if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, *at - '0', &number)) return 0;
+  }
+  if (info->kind == SETTING_KIND_BYTES && *at != '\0') {
+    switch (toupper((unsigned char)*at++)) {
+      case 'K': unit = (int64_t)1 << 10; break;
+      case 'M': unit = (int64_t)1 << 20; break;
+      case 'G': unit = (int64_t)1 << 30; break;
+      default: return 0;
+    }
+  }
+  if (*at != '\0' || __builtin_mul_overflow(number, unit, &number)) return 0;
+  if (number < info->min || number > info->max) return 0;
+  *value = number;
+  return 1;
+}
+
+static void setting_allowed(const struct setting_info* info, char* text, size_t bytes) {
+  switch (info->kind) {
+    case SETTING_KIND_CHOICE:
+      snprintf(text, bytes, "one of: %s", info->choices);
+      break;
+    case SETTING_KIND_INTEGER:
+      snprintf(text, bytes, "a whole number from %lld to %lld%s%s", (long long)info->min, (long long)info->max,
+               info->unit != NULL ? " " : "", info->unit != NULL ? info->unit : "");
+      break;
+    case SETTING_KIND_BYTES:
+      snprintf(text, bytes, "bytes from %lld to %lld, also with K, M or G behind the number", (long long)info->min,
+               (long long)info->max);
+      break;
+    case SETTING_KIND_STRING:
+      snprintf(text, bytes, "up to %zu characters", sizeof(((struct settings*)NULL)->text[0]) - 1);
+      break;
+  }
+}
+
+static int setting_parse(const struct setting_info* info, const char* text, int64_t* value) {
+  if (strlen(text) >= sizeof(((struct settings*)NULL)->text[0])) return 0;
+  switch (info->kind) {
+    case SETTING_KIND_CHOICE: return choice_parse(info->choices, text, value);
+    case SETTING_KIND_INTEGER:
+    case SETTING_KIND_BYTES: return integer_parse(info, text, value);
+    case SETTING_KIND_STRING: *value = 0; return 1;
+  }
+  return 0;
+}
+
+/* Takes `text`, found at `where` ("environment", or a file and line), unless an earlier source had a value. */
+static arfusionResult_t setting_take(struct settings* settings, int id, const char* text, const char* source,
+                                     const char* where) {
+  const struct setting_info* info = &setting_table[id];
+  char allowed[160];
+
+  if (settings->source[id] != NULL || text[0] == '\0') return arfusionSuccess;
+  if (!setting_parse(info, text, &settings->value[id])) {
+    setting_allowed(info, allowed, sizeof(allowed));
+    return error_set(arfusionInvalidArgument, "%s=%.300s (set by %s) is not valid: %s", info->name, text, where, allowed);
+  }
+  strcpy(settings->text[id], text);
+  settings->source[id] = source;
+  if (id == SETTING_DEBUG) log_set_level(debug_levels[settings->value[id]]);
+  if (source != source_default) LOG_INFO(ARFUSION_LOG_ENV, "%s set by %s to %s.", info->name, where, text);
+  return arfusionSuccess;
+}
+
+/* ---------------------------------------------------------------- sources */
+
+/* Settings are read in two passes, ARFUSION_DEBUG first: it decides which lines the second one may log. */
+enum pass { PASS_DEBUG, PASS_ALL };
+
+static int pass_takes(enum pass pass, int id) { return pass == PASS_ALL || id == SETTING_DEBUG; }
+
+static void name_warn(const char* name, size_t length, const char* where) {
+  LOG_WARN("%.*s (in %s) is not a setting: nothing is done with it", (int)(length > 100 ? 100 : length), name, where);
+}
+
+static arfusionResult_t environment_read(struct settings* settings, enum pass pass) {
+  for (int id = 0; id < SETTING_COUNT; id++) {
+    const char* text = getenv(setting_table[id].name);
+    if (text == NULL || !pass_takes(pass, id)) continue;
+    FORWARD_IF_ERROR(setting_take(settings, id, text, source_environment, source_environment));
+  }
+  for (char** entry = environ; pass == PASS_ALL && entry != NULL && *entry != NULL; entry++) {
+    size_t length = strcspn(*entry, "=");
+    char name[128];
+    if (strncmp(*entry, OUR_PREFIX, strlen(OUR_PREFIX)) != 0) continue;
+    if (length < sizeof(name)) {
+      memcpy(name, *entry, length);
+      name[length] = '\0';
+      if (setting_find(name) >= 0) continue;
+    }
+    name_warn(*entry, length, "the environment");
+  }
+  return arfusionSuccess;
+}
+
+static char* trim(char* text) {
+  size_t length;
+
+  while (isspace((unsigned char)*text)) text++;
+  length = strlen(text);
+  while (length > 0 && isspace((unsigned char)text[length - 1])) length--;
+  text[length] = '\0';
+  return text;
+}
+
+/* Ends the line where a comment begins: a # that is first or follows a space (a path may have one inside). */
+static void comment_cut(char* line) {
+  for (char* at = line; *at != '\0'; at++) {
+    if (*at == '#' && (at == line || isspace((unsigned char)at[-1]))) {
+      *at = '\0';
+      return;
+    }
+  }
+}
+
+static arfusionResult_t file_line_read(struct settings* settings, char* line, const char* where, enum pass pass) {
+  char *name, *value;
+  int id;
+
+  comment_cut(line);
+  name = trim(line);
+  value = strchr(name, '=');
+  if (value == NULL) {
+    if (pass == PASS_DEBUG || strncmp(name, OUR_PREFIX, strlen(OUR_PREFIX)) != 0) return arfusionSuccess;
+    return error_set(arfusionInvalidArgument, "%.100s (in %s) is not valid: NAME=VALUE is allowed", name, where);
+  }
+  *value++ = '\0';
+  name = trim(name);
+  id = setting_find(name);
+  if (id >= 0) {
+    return pass_takes(pass, id) ? setting_take(settings, id, trim(value), source_file, where) : arfusionSuccess;
+  }
+  if (pass == PASS_ALL && strncmp(name, OUR_PREFIX, strlen(OUR_PREFIX)) == 0) name_warn(name, strlen(name), where);
+  return arfusionSuccess;
+}
+
+/* `named`: the user named this file, so it is worth a line when it cannot be read. */
+static arfusionResult_t file_read(struct settings* settings, const char* path, int named, enum pass pass) {
+  arfusionResult_t result = arfusionSuccess;
+  FILE* file = fopen(path, "re");
+  char* line = NULL;
+  size_t capacity = 0;
+  char where[400];
+
+  errno = file != NULL ? 0 : errno;
+  for (int number = 1; file != NULL && result == arfusionSuccess && getline(&line, &capacity, file) >= 0; number++) {
+    snprintf(where, sizeof(where), "file %.300s, line %d", path, number);
+    result = file_line_read(settings, line, where, pass);
+    errno = 0;
+  }
+  if (named && pass == PASS_ALL && result == arfusionSuccess && errno != 0) {
+    LOG_INFO(ARFUSION_LOG_ENV, "NCCL_CONF_FILE %.300s is not read: %s", path, strerror(errno));
+  }
+  free(line);
+  if (file != NULL) fclose(file);
+  return result;
+}
+
+static arfusionResult_t user_file_read(struct settings* settings, enum pass pass) {
+  const char* named = getenv("NCCL_CONF_FILE");
+  const char* home = getenv("HOME");
+  struct passwd entry, *found = NULL;
+  char buffer[4096], path[4200];
+
+  if (named != NULL && named[0] != '\0') return file_read(settings, named, 1, pass);
+  if (home == NULL || home[0] == '\0') {
+    if (getpwuid_r(getuid(), &entry, buffer, sizeof(buffer), &found) != 0 || found == NULL) return arfusionSuccess;
+    home = entry.pw_dir;
+  }
+  if (snprintf(path, sizeof(path), "%s/.nccl.conf", home) >= (int)sizeof(path)) return arfusionSuccess;
+  return file_read(settings, path, 0, pass);
+}
+
+arfusionResult_t settings_load(struct settings* settings) {
+  memset(settings, 0, sizeof(*settings));
+  for (int pass = PASS_DEBUG; pass <= PASS_ALL; pass++) {
+    FORWARD_IF_ERROR(environment_read(settings, (enum pass)pass));
+    FORWARD_IF_ERROR(user_file_read(settings, (enum pass)pass));
+    FORWARD_IF_ERROR(file_read(settings, SETTINGS_SYSTEM_FILE, 0, (enum pass)pass));
+    for (int id = 0; id < SETTING_COUNT; id++) {
+      if (settings->source[id] != NULL || !pass_takes((enum pass)pass, id)) continue;
+      FORWARD_IF_ERROR(setting_take(settings, id, setting_table[id].default_text, source_default, source_default));
+      settings->source[id] = source_default; /* also of an empty default, which leaves no value */
+    }
+  }
+  return arfusionSuccess;
+}
