@@ -29,7 +29,5 @@ double bench_now_us(void);
 
 /* Sub-commands: argv[0] is the name to print in --help. */
 int check_main(int argc, char** argv);
-int demo_main(int argc, char** argv);
-int perf_main(int argc, char** argv);
 
 #endif

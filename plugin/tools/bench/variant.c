@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * variant.c: the forms of a request; see variant.h.
+ */
+#include "plugin/tools/bench/variant.h"
+
+const struct variant variants[] = {
+    {.name = "plain"},
+    {.name = "in place", .in_place = 1},
+    {.name = "padded rows", .padding = 8},
+    {.name = "rows padded by single elements", .padding = 1},
+    {.name = "pointers off by one element", .offset = 1},
+    {.name = "without residual_out", .left_out = 1u << OUTPUT_RESIDUAL},
+    {.name = "without norm_out", .left_out = 1u << OUTPUT_NORM},
+    {.name = "without quant_out", .left_out = 1u << OUTPUT_QUANT},
+    {.name = "without scale_out", .left_out = 1u << OUTPUT_SCALE},
+    {.name = "gamma in fp32", .gamma_fp32 = 1},
+};
+const int variant_count = sizeof(variants) / sizeof(variants[0]);
+
+int variant_applies(const struct variant* variant, const struct bench_case* c) {
+  if (c->pattern == arfusionPatternAllReduce) {
+    return variant->padding == 0 && variant->left_out == 0 && !variant->gamma_fp32;
+  }
+  if (variant->gamma_fp32) return c->gamma_dtype != arfusionFloat32;
+  for (int i = 0; i < OUTPUTS; i++) {
+    if ((variant->left_out & (1u << i)) && c->digest[i][0] == '\0') return 0;
+  }
+  return 1;
+}
