@@ -112,9 +112,9 @@ $(PLUGIN): $(PLUGIN_OBJECTS) plugin/core/plugin.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -o $@ $(PLUGIN_OBJECTS) $(LD_FLAGS) -Wl,--version-script,plugin/core/plugin.map -Wl,-z,defs $(LIBS)
 
-$(B)/libarfusion.so.1: $(HOST_OBJECTS) plugin/host/libarfusion.map
+$(B)/libarfusion.so.1: $(HOST_OBJECTS) $(B)/libarfusion-internal.a plugin/host/libarfusion.map
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -o $@ $(HOST_OBJECTS) $(LD_FLAGS) -Wl,-soname,libarfusion.so.1 \
+	$(Q)$(CC) -shared -o $@ $(HOST_OBJECTS) $(B)/libarfusion-internal.a $(LD_FLAGS) -Wl,-soname,libarfusion.so.1 \
 	  -Wl,--version-script,plugin/host/libarfusion.map -Wl,-z,defs $(LIBS)
 	$(Q)ln -sf libarfusion.so.1 $(B)/libarfusion.so
 

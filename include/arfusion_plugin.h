@@ -355,8 +355,9 @@ typedef struct {
   arfusionResult_t (*enqueue)(void* comm, const arfusionRequest_t* request, void* stream, arfusionRoute_t* route);
 
   /* Only what follows the sum: `request->input` already holds it (as ncclAllReduce leaves it). Reads and writes no other
-   * rank's memory. Same fields, same errors; pattern residual_rmsnorm only. What the plugin cannot do (a data type, a
-   * shape, a quantization) is arfusionInvalidArgument. */
+   * rank's memory. Same fields, same errors; pattern residual_rmsnorm only; the sum may also stand in residualOut. What the
+   * plugin cannot do (a data type, a hidden, a quantization) is arfusionInvalidArgument; with tokens 0 nothing else is
+   * checked and nothing done, so that a host can ask first. */
   arfusionResult_t (*epilogue)(void* comm, const arfusionRequest_t* request, void* stream);
 
   /* Frees the communicator once this rank's enqueued work has ended. Never waits for another rank. */

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device.h: what a kind of device (CUDA GPUs, the host) does for a communicator. Everything above this table is the same for
+ * both.
+ */
+#ifndef ARFUSION_CORE_DEVICE_H_
+#define ARFUSION_CORE_DEVICE_H_
+
+#include "kernels/op.h"
+#include "plugin/core/route.h"
+#include "plugin/core/settings.h"
+
+/* What a rank tells the others of its device; plain data, exchanged at commInit. */
+struct device_facts {
+  uint64_t unique;          /* equal on two ranks only if they use the same physical device; 0: sharing is normal (host) */
+  int32_t multiprocessors;
+  int32_t compute_major, compute_minor;
+  int32_t shareable_memory; /* memory can be shared by descriptor (CUDA's virtual memory management) */
+  int32_t driver, driver_needed; /* not equal to 0: the driver is older than needed */
+};
+
+struct device_comm; /* what the device keeps for a communicator */
+
+struct device_setup {
+  int dev, rank, nranks;
+  const struct settings* settings;
+  const struct device_facts* facts; /* of all ranks */
+  const arfusionBootstrap_t* bootstrap;
+  int64_t max_request_bytes;
+};
+
+struct device_ops {
+  int is_host;
+  arfusionResult_t (*count)(int* ndev);
+  arfusionResult_t (*properties)(int dev, arfusionProperties_t* properties);
+  arfusionResult_t (*facts)(int dev, struct device_facts* facts);
+  /* The lowest rank whose memory this device cannot reach; -1: none. */
+  int (*unreachable)(const struct device_setup* setup);
+  /* Makes, shares and maps the workspaces; all ranks call it together and get the same result. Fills in launch_bytes and
+   * automatic of `route`. */
+  arfusionResult_t (*create)(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
+                             int64_t* workspace_bytes);
+  /* Frees it once enqueued work has ended; waits for no other rank. */
+  void (*destroy)(struct device_comm* comm);
+  arfusionResult_t (*run)(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream);
+  arfusionResult_t (*epilogue)(int dev, const struct kernel_op* op, void* stream);
+  /* From any thread: makes running and later operations end. */
+  void (*abort)(struct device_comm* comm);
+  /* From any thread: why operations failed; kind KERNEL_FAILURE_NONE if they did not. */
+  void (*failure)(struct device_comm* comm, struct kernel_failure* failure);
+};
+
+extern const struct device_ops device_host;
+#ifdef ARFUSION_HAVE_CUDA
+extern const struct device_ops device_cuda;
+#endif
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * names.c: a sentence for each reason why a request is turned down, and names of the ABI's enums for messages.
+ */
+#include "plugin/core/names.h"
+
+const char* name_of_reason(arfusionReason_t reason) {
+  switch (reason) {
+    case arfusionReasonNone: return "not turned down";
+    case arfusionReasonDataType: return "data type is not float16, bfloat16 or float32";
+    case arfusionReasonOperation: return "operation is not a sum";
+    case arfusionReasonRankCount: return "number of ranks is not 2 to 16";
+    case arfusionReasonHiddenAlignment: return "hidden is not a multiple of 16 bytes";
+    case arfusionReasonHiddenTooLarge: return "hidden is too large";
+    case arfusionReasonWorkspace: return "request is larger than the workspace was made for";
+    case arfusionReasonSeveralHosts: return "ranks are on several hosts";
+    case arfusionReasonNoPeerAccess: return "ranks cannot reach each other's memory";
+    case arfusionReasonPeerWriteTest: return "peer access is reported, but its write test failed";
+    case arfusionReasonQuantDataType: return "quantization is not supported for the data type";
+    case arfusionReasonGroupSize: return "group size is not a multiple of 8 that divides hidden";
+    case arfusionReasonQuantUnsupported: return "quantization is not supported by this plugin";
+    case arfusionReasonAlgorithm: return "the algorithm that was asked for is not available here";
+    case arfusionReasonDisabled: return "turned off by configuration (ARFUSION_ALGO=none)";
+    case arfusionReasonSlower: return "slower than the alternative (ARFUSION_PREFER=speed)";
+    case arfusionReasonNotReady: return "not set up yet";
+    case arfusionReasonDriver: return "the driver or the GPU is too old";
+    case arfusionReasonGammaDataType: return "gamma's data type is neither the request's nor float32";
+    case arfusionReasonSharedGpu: return "several ranks are on one GPU (ARFUSION_SHARED_GPU=1 allows that, for tests)";
+  }
+  return "unknown reason";
+}
+
+const char* name_of_algorithm(arfusionAlgorithm_t algorithm) {
+  switch (algorithm) {
+    case arfusionAlgoAuto: return "auto";
+    case arfusionAlgoNone: return "none";
+    case arfusionAlgoEmpty: return "empty";
+    case arfusionAlgoOneshotLamport: return "oneshot_lamport";
+    case arfusionAlgoOneshotSync: return "oneshot_sync";
+    case arfusionAlgoTwoshot: return "twoshot";
+  }
+  return "unknown algorithm";
+}
