@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * complete_cuda.c: what the plugin turned down, on a GPU: ncclAllReduce, then the plugin's epilogue. Everything is enqueued on
+ * the caller's stream and can be captured.
+ */
+#include <cuda_runtime_api.h>
+
+#include "plugin/core/log.h"
+#include "plugin/host/library.h"
+
+static arfusionResult_t failed(cudaError_t code, const char* call) {
+  cudaGetLastError();
+  return error_set(code == cudaErrorMemoryAllocation ? arfusionSystemError : arfusionUnhandledCudaError, "%s: %s (%d)",
+                   call, cudaGetErrorString(code), code);
+}
+
+arfusionResult_t cuda_current_device(int* dev) {
+  const cudaError_t code = cudaGetDevice(dev);
+  return code == cudaSuccess ? arfusionSuccess : failed(code, "cudaGetDevice");
+}
+
+/* Where the sum may stand, dense: normOut, else a residualOut that is not residualIn, else nowhere (NULL). */
+static void* place_of_sum(const arfusionRequest_t* request) {
+  const int norm_dense = !request->normOutStride || request->normOutStride == request->hidden || request->tokens == 1;
+  const int residual_dense =
+      !request->residualOutStride || request->residualOutStride == request->hidden || request->tokens == 1;
+  if (request->normOut && norm_dense) return request->normOut;
+  if (request->residualOut && residual_dense && request->residualOut != request->residualIn) return request->residualOut;
+  return NULL;
+}
+
+static arfusionResult_t sum_and_finish(struct arfusionComm* comm, const arfusionRequest_t* request, void* sum,
+                                       cudaStream_t stream) {
+  const struct library* library = comm->library;
+  const size_t size = request->dataType == arfusionFloat32 ? 4 : 2;
+  const size_t row = (size_t)request->hidden * size, rows = (size_t)request->tokens;
+  const size_t stride = request->inputStride ? (size_t)request->inputStride * size : row;
+  const void* dense = request->input;
+  if (stride != row && rows > 1) {
+    const cudaError_t code = cudaMemcpy2DAsync(sum, row, request->input, stride, row, rows, cudaMemcpyDeviceToDevice, stream);
+    if (code != cudaSuccess) return failed(code, "packing the rows");
+    dense = sum;
+  }
+  FORWARD_IF_ERROR(nccl_all_reduce(comm->nccl, dense, sum, rows * (size_t)request->hidden, request->dataType,
+                                   request->operation, stream));
+  arfusionRequest_t after = *request;
+  after.input = sum;
+  after.inputStride = 0;
+  FORWARD_PLUGIN(library, epilogue(comm->plugin_comm, &after, stream));
+  return arfusionSuccess;
+}
+
+static arfusionResult_t complete_rows(struct arfusionComm* comm, const arfusionRequest_t* request, cudaStream_t stream) {
+  const size_t bytes =
+      (size_t)request->tokens * (size_t)request->hidden * (request->dataType == arfusionFloat32 ? 4 : 2);
+  void* sum = place_of_sum(request);
+  if (sum) return sum_and_finish(comm, request, sum, stream);
+  cudaError_t code = cudaMallocAsync(&sum, bytes, stream);
+  if (code != cudaSuccess) return failed(code, "stream-ordered memory for the sum");
+  const arfusionResult_t result = sum_and_finish(comm, request, sum, stream);
+  code = cudaFreeAsync(sum, stream);
+  return result == arfusionSuccess && code != cudaSuccess ? failed(code, "cudaFreeAsync") : result;
+}
+
+arfusionResult_t complete_on_cuda(struct arfusionComm* comm, const arfusionRequest_t* request, void* stream) {
+  int previous;
+  if (!comm->nccl) {
+    return error_set(arfusionInvalidUsage, "the plugin turned the request down, and there is no NCCL communicator to do it "
+                     "(no libnccl was found, or several ranks share a GPU)");
+  }
+  if (!request->input) return error_set(arfusionInvalidArgument, "request.input is NULL");
+  if (request->pattern == arfusionPatternAllReduce && !request->allreduceOut) {
+    return error_set(arfusionInvalidArgument, "request.allreduceOut is NULL");
+  }
+  FORWARD_IF_ERROR(cuda_current_device(&previous));
+  cudaError_t code = cudaSetDevice(comm->dev);
+  if (code != cudaSuccess) return failed(code, "cudaSetDevice");
+  const arfusionResult_t result =
+      request->pattern == arfusionPatternAllReduce
+          ? nccl_all_reduce(comm->nccl, request->input, request->allreduceOut,
+                            (size_t)request->tokens * (size_t)request->hidden, request->dataType, request->operation, stream)
+          : complete_rows(comm, request, stream);
+  cudaSetDevice(previous);
+  return result;
+}
