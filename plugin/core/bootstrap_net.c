@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bootstrap_net.c: see bootstrap_net.h.
+ */
+#define _GNU_SOURCE
+#include "plugin/core/bootstrap_net.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "plugin/core/log.h"
+
+#define TIMEOUT_MAX_S ((int64_t)1000000000) /* in nanoseconds still far from the end of 64 bits */
+
+int64_t net_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * NET_SECOND + now.tv_nsec;
+}
+
+int64_t net_deadline(int64_t timeout_s) {
+  if (timeout_s < 0) timeout_s = 0;
+  if (timeout_s > TIMEOUT_MAX_S) timeout_s = TIMEOUT_MAX_S;
+  return net_now() + timeout_s * NET_SECOND;
+}
+
+int net_poll(struct pollfd* fds, size_t count, int64_t deadline) {
+  for (;;) {
+    int64_t left = deadline - net_now();
+    int64_t milliseconds = left <= 0 ? 0 : (left + NET_MILLISECOND - 1) / NET_MILLISECOND;
+    int ready = poll(fds, count, milliseconds > INT_MAX ? INT_MAX : (int)milliseconds);
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return ready;
+    if (ready == 0 && net_now() >= deadline) return 0;
+  }
+}
+
+void net_sleep(int64_t nanoseconds) { net_poll(NULL, 0, net_now() + nanoseconds); }
+
+static socklen_t net_address(const char* name, struct sockaddr_un* address) {
+  size_t length = strnlen(name, NET_NAME_BYTES - 1);
+
+  memset(address, 0, sizeof(*address));
+  address->sun_family = AF_UNIX;
+  memcpy(address->sun_path + 1, name, length); /* the leading 0 makes it abstract */
+  return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+static int net_socket(void) {
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  return fd < 0 ? -errno : fd;
+}
+
+static int net_close_with(int fd, int error) {
+  close(fd);
+  return -error;
+}
+
+int net_listen(const char* name) {
+  struct sockaddr_un address;
+  socklen_t length = net_address(name, &address);
+  int fd = net_socket();
+
+  if (fd < 0) return fd;
+  if (bind(fd, (struct sockaddr*)&address, length) != 0) return net_close_with(fd, errno);
+  if (listen(fd, SOMAXCONN) != 0) return net_close_with(fd, errno);
+  return fd;
+}
+
+static int net_credentials(int fd, struct net_peer* peer) {
+  struct ucred credentials;
+  socklen_t length = sizeof(credentials);
+
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return -1;
+  peer->uid = credentials.uid;
+  peer->pid = credentials.pid;
+  return 0;
+}
+
+int net_accept(int listener, struct net_peer* peer) {
+  for (;;) {
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return -errno;
+    }
+    if (net_credentials(fd, peer) == 0) {
+      if (peer->uid == geteuid()) return fd;
+      LOG_INFO(ARFUSION_LOG_BOOTSTRAP, "bootstrap: pid %d of uid %u connected, this is uid %u: dropped", (int)peer->pid,
+               (unsigned)peer->uid, (unsigned)geteuid());
+    }
+    close(fd);
+  }
+}
+
+int net_connect(const char* name, struct net_peer* peer) {
+  struct sockaddr_un address;
+  socklen_t length = net_address(name, &address);
+  int fd = net_socket();
+
+  if (fd < 0) return fd;
+  while (connect(fd, (struct sockaddr*)&address, length) != 0) {
+    if (errno != EINTR) return net_close_with(fd, errno);
+  }
+  if (net_credentials(fd, peer) != 0) return net_close_with(fd, errno);
+  return fd;
+}
+
+static int net_is_gone(int error) { return error == EPIPE || error == ECONNRESET || error == ENOTCONN; }
+
+enum net_status net_send_some(int fd, const void* data, size_t bytes, size_t* done) {
+  while (*done < bytes) {
+    ssize_t sent = send(fd, (const char*)data + *done, bytes - *done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      *done += (size_t)sent;
+    } else if (errno == EAGAIN) {
+      return NET_OK;
+    } else if (errno != EINTR) {
+      return net_is_gone(errno) ? NET_CLOSED : NET_ERROR;
+    }
+  }
+  return NET_OK;
+}
+
+enum net_status net_receive_some(int fd, void* data, size_t bytes, size_t* done) {
+  while (*done < bytes) {
+    ssize_t received = recv(fd, (char*)data + *done, bytes - *done, MSG_DONTWAIT);
+    if (received > 0) {
+      *done += (size_t)received;
+    } else if (received == 0) {
+      return NET_CLOSED;
+    } else if (errno == EAGAIN) {
+      return NET_OK;
+    } else if (errno != EINTR) {
+      return net_is_gone(errno) ? NET_CLOSED : NET_ERROR;
+    }
+  }
+  return NET_OK;
+}
+
+static enum net_status net_wait(int fd, short events, int64_t deadline) {
+  struct pollfd entry = {.fd = fd, .events = events};
+  int ready = net_poll(&entry, 1, deadline);
+  if (ready < 0) return NET_ERROR;
+  return ready == 0 ? NET_TIMEOUT : NET_OK;
+}
+
+enum net_status net_send(int fd, const void* data, size_t bytes, int64_t deadline) {
+  size_t done = 0;
+  enum net_status status = net_send_some(fd, data, bytes, &done);
+
+  while (status == NET_OK && done < bytes) {
+    status = net_wait(fd, POLLOUT, deadline);
+    if (status == NET_OK) status = net_send_some(fd, data, bytes, &done);
+  }
+  return status;
+}
+
+enum net_status net_receive(int fd, void* data, size_t bytes, int64_t deadline) {
+  size_t done = 0;
+  enum net_status status = net_receive_some(fd, data, bytes, &done);
+
+  while (status == NET_OK && done < bytes) {
+    status = net_wait(fd, POLLIN, deadline);
+    if (status == NET_OK) status = net_receive_some(fd, data, bytes, &done);
+  }
+  return status;
+}
+
+int net_random(void* data, size_t bytes) {
+  size_t done = 0;
+
+  while (done < bytes) {
+    ssize_t got = getrandom((char*)data + done, bytes - done, 0);
+    if (got < 0 && errno != EINTR) return -errno;
+    if (got > 0) done += (size_t)got;
+  }
+  return 0;
+}
