@@ -33,8 +33,8 @@ struct host_comm {
   uint64_t timeout_ns;                             /* of one wait; 0: for ever */
   struct host_layout layout;
   unsigned char* workspace[ARFUSION_MAX_RANKS];    /* as mapped in this process; [rank] is the own one */
-  _Atomic uint32_t abort;                          /* set by commAbort, from any thread */
-  struct kernel_failure failure;                   /* kind is not 0 once the communicator has failed */
+  _Atomic uint32_t abort;                          /* set by host_comm_abort */
+  struct kernel_failure failure;                   /* kind (stored last, with release) is not 0 once it has failed */
   uint64_t lamport_epoch, sync_epoch;              /* operations done so far, by the own count */
 };
 
@@ -48,6 +48,10 @@ size_t host_layout_launch_bytes(const struct host_layout* layout, arfusionAlgori
 /* Prepares the own workspace (control words zero, Lamport slots holding the sentinel) and the counters of `comm`. Before
  * any other rank touches it. */
 void host_comm_reset(struct host_comm* comm);
+
+/* commAbort: ends a running host_run and every later one, and those of the peers that wait for this rank, which see
+ * KERNEL_FAILURE_REMOTE. From any thread, also between operations. */
+void host_comm_abort(struct host_comm* comm);
 
 /* Does `op` with the other ranks, which call it with the same algorithm and shape. 0, or -1 with comm->failure set: outputs
  * are then undefined and every later call returns -1 at once. */
