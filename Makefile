@@ -36,7 +36,7 @@ WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes $(if
 SANITIZE := $(if $(filter 1,$(ASAN)),-fsanitize=address) \
             $(if $(filter 1,$(UBSAN)),-fsanitize=undefined -fno-sanitize-recover=undefined) \
             $(if $(filter 1,$(TSAN)),-fsanitize=thread)
-DEFINES  := -D_GNU_SOURCE -DARFUSION_VERSION=\"$(VERSION)\"
+DEFINES  := -D_GNU_SOURCE= -DARFUSION_VERSION=\"$(VERSION)\"
 C_FLAGS   = -std=c11 $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(WARNINGS) $(SANITIZE) $(DEFINES) -I. -Iinclude \
             -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -pthread
 LD_FLAGS  = $(LDFLAGS) $(SANITIZE) -pthread
@@ -77,7 +77,8 @@ BENCH_LIBS     := -l:libjansson.a -l:libmd.a
 PLUGIN   := $(B)/libarfusion-plugin.so
 HOSTLIB  := $(if $(HOST_OBJECTS),$(B)/libarfusion.so.1)
 BENCH    := $(if $(BENCH_OBJECTS),$(B)/arfusion-bench)
-UNIT     := $(patsubst %.c,$(B)/%,$(call sources,test/unit))
+UNIT     := $(patsubst %.c,$(B)/%,$(filter test/unit/test_%,$(call sources,test/unit)))
+SUPPORT  := $(call objects,$(filter test/unit/support%,$(call sources,test/unit)))
 GPUTEST  := $(if $(NVCC),$(patsubst %.c,$(B)/%,$(call sources,test/gpu)))
 EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/examples/*.cc)))
 MPICC    := $(shell command -v mpicc 2>/dev/null)
@@ -122,7 +123,7 @@ $(B)/arfusion-bench: $(BENCH_OBJECTS) $(BENCH_LOADER)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(BENCH_LIBS) $(LIBS)
 
-$(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(B)/libarfusion-internal.a $(B)/libarfusion-bench.a $(HOST_OBJECTS)
+$(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(SUPPORT) $(HOST_OBJECTS) $(B)/libarfusion-bench.a $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -lcmocka $(BENCH_LIBS) $(LIBS)

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,9 +165,12 @@ static arfusionResult_t host_run_epilogue(int dev, const struct kernel_op* op, v
   return arfusionSuccess;
 }
 
-static void host_abort(struct device_comm* comm) { atomic_store(&comm->kernels.abort, 1); }
+static void host_abort(struct device_comm* comm) { host_comm_abort(&comm->kernels); }
 
-static void host_failure(struct device_comm* comm, struct kernel_failure* failure) { *failure = comm->kernels.failure; }
+static void host_failure(struct device_comm* comm, struct kernel_failure* failure) {
+  if (__atomic_load_n(&comm->kernels.failure.kind, __ATOMIC_ACQUIRE) == KERNEL_FAILURE_NONE) return;
+  *failure = comm->kernels.failure;
+}
 
 const struct device_ops device_host = {
     .is_host = 1,
