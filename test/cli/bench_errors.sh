@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# What arfusion-bench says and exits with when it cannot run.
+set -u
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# expect STATUS TEXT ARGUMENTS...: exit status, and a text in what it says on stderr
+expect() {
+  local want=$1 text=$2 status=0
+  shift 2
+  "$B/arfusion-bench" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
+  if [ $status != "$want" ] || ! grep -q -- "$text" "$scratch/err"; then
+    echo "arfusion-bench $*: exit $status, expected $want with '$text'; stderr: $(cat "$scratch/err")"
+    bad=1
+  fi
+}
+
+echo '[]' >"$scratch/none.json"
+echo '[{' >"$scratch/broken.json"
+echo '[{"id": "x", "nranks": 1, "dtype": "bf16"}]' >"$scratch/fields.json"
+sed 's/"cfba447c/"dfba447c/' test/data/cases.json >"$scratch/other.json"
+expect 2 cases check
+expect 2 missing.json check --cases "$scratch/missing.json" --device host
+expect 2 none.json check --cases "$scratch/none.json" --device host
+expect 2 broken.json check --cases "$scratch/broken.json" --device host
+expect 2 nranks check --cases "$scratch/fields.json" --device host
+expect 2 tpu check --cases test/data/cases.json --device tpu
+expect 2 ring check --cases test/data/cases.json --algo ring
+ARFUSION_PLUGIN=none expect 2 none check --cases test/data/cases.json --device host
+ARFUSION_PLUGIN=$scratch/missing.so expect 2 missing.so check --cases test/data/cases.json --device host
+ARFUSION_PLUGIN=libc.so.6 expect 2 arfusionPlugin check --cases test/data/cases.json --device host
+ARFUSION_TIMEOUT=soon expect 2 ARFUSION_TIMEOUT check --cases test/data/cases.json --device host
+expect 2 /dev/full perf --device host --tokens 1 --hidden 64 --json /dev/full
+expect 2 no/such perf --device host --tokens 1 --hidden 64 --json "$scratch/no/such/file"
+expect 1 '' check --cases "$scratch/other.json" --device host --ranks-as threads
+tail -n 1 "$scratch/out" | grep -qx '239 cases: 141 equal, 97 skipped, 1 differ' || { tail -n 1 "$scratch/out"; bad=1; }
+if ! ls /dev/nvidia0 >/dev/null 2>&1; then
+  expect 2 cuda check --cases test/data/cases.json --device cuda
+fi
+exit $bad

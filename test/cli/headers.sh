@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+# The public headers compile alone, as C11 and as C++17, without a warning.
+set -eu
+for header in arfusion_plugin.h arfusion.h; do
+  echo "#include <$header>" | ${CC:-gcc} -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -Iinclude -x c -fsyntax-only -
+  echo "#include <$header>" | g++ -std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Werror -Iinclude -x c++ -fsyntax-only -
+done

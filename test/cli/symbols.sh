@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the shared objects export and need.
+set -eu
+fail() { echo "$1" >&2; exit 1; }
+exported() { nm -D --defined-only "$1" | awk '{ print $3 }' | sort; }
+
+[ "$(exported "$B/libarfusion-plugin.so")" = arfusionPlugin_v1 ] ||
+  fail "the plugin exports: $(exported "$B/libarfusion-plugin.so")"
+declared=$(grep -o 'arfusion[A-Z][A-Za-z]*(' include/arfusion.h | tr -d '(' | sort -u)
+[ "$(exported "$B/libarfusion.so.1")" = "$declared" ] ||
+  fail "libarfusion exports other functions than its header declares: $(exported "$B/libarfusion.so.1")"
+for object in "$B/libarfusion-plugin.so" "$B/libarfusion.so.1" "$B/arfusion-bench"; do
+  [ -e "$object" ] || fail "$object is not there"
+  if ldd "$object" | grep -E 'libcuda\.|libcudart|libnvidia|libnccl'; then fail "$object links the libraries above"; fi
+done

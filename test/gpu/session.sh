@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that needs GPUs, in one go, on a machine that has little time: correctness first, then speed.
+#
+#   bash test/gpu/session.sh OUTDIR [STEP...]        with no STEP, all of them
+#
+# OUTDIR gets a log for each step, the JSON documents, and summary.txt. Each step has a time limit. Ends with
+# `N passed, N failed`. B: the build folder (build).
+set -u
+out=${1:?usage: session.sh OUTDIR [STEP...]}
+shift
+steps=" $* "
+: "${B:=build}"
+mkdir -p "$out"
+passed=0 failed=0
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+cases=test/data/cases.json
+
+step() { # step NAME LIMIT COMMAND...: one step
+  local name=$1 limit=$2 start=$SECONDS status=0
+  shift 2
+  [ "$steps" = "  " ] || [[ $steps == *" $name "* ]] || return 0
+  timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
+  if [ $status = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  printf '%-28s exit %d, %d s: %s\n' "$name" $status $((SECONDS - start)) "$(tail -n 1 "$out/$name.log")" |
+    tee -a "$out/summary.txt"
+}
+
+check() { "$B/arfusion-bench" check --cases $cases --device cuda --algo oneshot_lamport "$@"; }
+legacy() { ARFUSION_IPC=legacy "$@"; }
+export -f check legacy
+export B cases
+
+nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$out/machine.txt" 2>&1
+step kernels 240 "$B/test/gpu/test_cuda_kernels"
+step check-processes 150 bash -c 'check --ranks-as processes'
+step check-threads 150 bash -c 'check --ranks-as threads'
+step check-legacy-processes 150 bash -c 'legacy check --ranks-as processes'
+step check-legacy-threads 150 bash -c 'legacy check --ranks-as threads'
+step kernel-times 60 "$B/test/gpu/bench_kernels"
+step perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
+step demo 120 "$B/arfusion-bench" demo
+echo "$passed passed, $failed failed" | tee -a "$out/summary.txt"
+[ $failed = 0 ]
