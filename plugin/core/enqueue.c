@@ -26,11 +26,14 @@ static void log_reason_once(struct comm* comm, const arfusionRoute_t* route) {
            name_of_reason(route->reason), (long long)route->value, (long long)route->limit);
 }
 
-static arfusionResult_t launch(struct comm* comm, const arfusionRequest_t* request, const arfusionRoute_t* route,
-                               const struct kernel_op* op, void* stream) {
+static arfusionResult_t check_alive(struct comm* comm) {
   char text[256];
   const arfusionResult_t failed = comm_async_error(comm, text, sizeof text);
-  if (failed != arfusionSuccess) return error_set(failed, "the communicator has failed: %s", text);
+  return failed == arfusionSuccess ? failed : error_set(failed, "the communicator has failed: %s", text);
+}
+
+static arfusionResult_t launch(struct comm* comm, const arfusionRequest_t* request, const arfusionRoute_t* route,
+                               const struct kernel_op* op, void* stream) {
   if (route->launches == 1) {
     FORWARD_IF_ERROR(comm->device->run(comm->device_comm, route->algorithm, op, stream));
   } else {
@@ -55,7 +58,10 @@ static arfusionResult_t enqueue(struct comm* comm, const arfusionRequest_t* call
   FORWARD_IF_ERROR(request_read(&request, callers));
   route_select(&comm->facts, &request, &route);
   /* What is wrong with the pointers is an error even if the request is turned down: nobody else could do it either. */
-  if (request.tokens && route_request_supported(&request, &unused)) FORWARD_IF_ERROR(request_to_op(&request, 0, &op));
+  if (request.tokens && (request.pattern == arfusionPatternAllReduce || route_request_supported(&request, &unused))) {
+    FORWARD_IF_ERROR(request_to_op(&request, 0, &op));
+  }
+  if (request.tokens) FORWARD_IF_ERROR(check_alive(comm));
   if (route.algorithm == arfusionAlgoNone) {
     log_reason_once(comm, &route);
     if (!callers_route) {

@@ -61,6 +61,7 @@ static arfusionResult_t plugin_init(void** ctx, arfusionDebugLogger_t logger) {
 }
 
 static arfusionResult_t plugin_finalize(void* ctx) {
+  NOT_NULL(ctx);
   free(ctx);
   return arfusionSuccess;
 }

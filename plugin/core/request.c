@@ -95,6 +95,24 @@ static arfusionResult_t check_overlaps(const struct tensor* tensors, int count, 
   return arfusionSuccess;
 }
 
+static int element_size(arfusionDataType_t dtype) {
+  switch (dtype) {
+    case arfusionInt8:
+    case arfusionUint8:
+    case arfusionFloat8e4m3:
+    case arfusionFloat8e5m2: return 1;
+    case arfusionFloat16:
+    case arfusionBfloat16: return 2;
+    case arfusionInt32:
+    case arfusionUint32:
+    case arfusionFloat32: return 4;
+    case arfusionInt64:
+    case arfusionUint64:
+    case arfusionFloat64: break;
+  }
+  return 8;
+}
+
 static arfusionResult_t check_pointer(const char* name, const void* pointer, int alignment) {
   if ((uintptr_t)pointer % (uintptr_t)alignment) {
     return INVALID("request.%s is %p, not aligned to its element (%d bytes)", name, pointer, alignment);
@@ -114,7 +132,7 @@ static arfusionResult_t check_stride(const char* name, int64_t* stride, int64_t 
 }
 
 static arfusionResult_t allreduce_to_op(const arfusionRequest_t* request, struct kernel_op* op) {
-  const int size = kernel_element_size(request->dataType);
+  const int size = element_size(request->dataType);
   if (!request->allreduceOut) return INVALID("request.allreduceOut is NULL, pattern allreduce needs it");
   if (request->residualOut || request->normOut || request->quantOut || request->scaleOut) {
     return INVALID("request.%s is not NULL, but belongs to pattern residual_rmsnorm",
@@ -145,6 +163,10 @@ static arfusionResult_t rows_to_op(const arfusionRequest_t* request, int after_s
   if (request->allreduceOut) return INVALID("request.allreduceOut is not NULL, but belongs to pattern allreduce");
   if (!request->residualOut && !request->normOut) {
     return INVALID("request.residualOut and request.normOut are both NULL: nothing would be written");
+  }
+  if (request->quantization == arfusionQuantNone && (request->quantOut || request->scaleOut)) {
+    return INVALID("request.%s is not NULL, but request.quantization is %d (none)",
+                   request->quantOut ? "quantOut" : "scaleOut", arfusionQuantNone);
   }
   if (request->normOut && !request->gamma) return INVALID("request.gamma is NULL, request.normOut needs it");
   FORWARD_IF_ERROR(check_pointer("residualIn", request->residualIn, size));
@@ -182,7 +204,7 @@ static arfusionResult_t rows_to_op(const arfusionRequest_t* request, int after_s
 
 arfusionResult_t request_to_op(const arfusionRequest_t* request, int after_sum, struct kernel_op* op) {
   if (!request->input) return INVALID("request.input is NULL");
-  FORWARD_IF_ERROR(check_pointer("input", request->input, kernel_element_size(request->dataType)));
+  FORWARD_IF_ERROR(check_pointer("input", request->input, element_size(request->dataType)));
   *op = (struct kernel_op){.pattern = request->pattern,
                            .dtype = request->dataType,
                            .gamma_dtype = request->gammaDataType,

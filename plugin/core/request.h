@@ -11,8 +11,9 @@
 /* Reads the caller's struct and checks enums, sizes and flags. */
 arfusionResult_t request_read(arfusionRequest_t* own, const arfusionRequest_t* callers);
 
-/* Checks pointers, alignment, strides and overlaps, and fills in what a kernel is told. after_sum: for the epilogue alone,
- * whose input (the sum) may stand in residualOut. */
+/* Checks pointers, alignment, strides and overlaps, and fills in what a kernel is told. Pattern residual_rmsnorm only if
+ * route_request_supported; pattern allreduce with any data type and operation, as others can do those. after_sum: for the
+ * epilogue alone, whose input (the sum) may stand in residualOut. */
 arfusionResult_t request_to_op(const arfusionRequest_t* request, int after_sum, struct kernel_op* op);
 
 /* The part of `op` that begins at row `first` (pattern allreduce: element) and has `rows`. */
