@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap.c: what all kinds of bootstrap have in common: the checked all-gather, the vote, the end; and the host's hash.
+ * bootstrap.c: what all kinds of bootstrap have in common: the checked all-gather, the vote, the end; and the host's
+ * hash.
  */
 #define _GNU_SOURCE
 #include "plugin/core/bootstrap.h"
@@ -56,10 +57,12 @@ uint64_t bootstrap_host_hash(const char* hostid) {
 
 arfusionResult_t bootstrap_check_ranks(int nranks, int rank) {
   if (nranks < 1 || nranks > BOOTSTRAP_MAX_RANKS) {
-    return error_set(arfusionInvalidArgument, "bootstrap: nranks is %d, allowed are 1 to %d", nranks, BOOTSTRAP_MAX_RANKS);
+    return error_set(arfusionInvalidArgument, "bootstrap: nranks is %d, allowed are 1 to %d", nranks,
+                     BOOTSTRAP_MAX_RANKS);
   }
   if (rank < 0 || rank >= nranks) {
-    return error_set(arfusionInvalidArgument, "bootstrap: rank is %d, allowed are 0 to nranks - 1 = %d", rank, nranks - 1);
+    return error_set(arfusionInvalidArgument, "bootstrap: rank is %d, allowed are 0 to nranks - 1 = %d", rank,
+                     nranks - 1);
   }
   return arfusionSuccess;
 }
@@ -91,7 +94,8 @@ void bootstrap_destroy(arfusionBootstrap_t* bootstrap) {
   bootstrap->allGather = NULL;
 }
 
-arfusionResult_t bootstrap_all_gather(const arfusionBootstrap_t* bootstrap, const void* send, void* recv, size_t bytes) {
+arfusionResult_t bootstrap_all_gather(const arfusionBootstrap_t* bootstrap, const void* send, void* recv,
+                                      size_t bytes) {
   arfusionResult_t result;
 
   if (bootstrap->allGather == NULL) return error_set(arfusionInvalidArgument, "bootstrap: allGather is NULL");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap_fds.c: every rank gives every other one a descriptor. Each listens at a random name that the all-gather tells the
- * others, connects to each of them and sends its descriptor; connections stay open until the rank has all it needs, so that
- * the end of a rank is seen at once. One poll drives it all, so nobody waits for an order.
+ * bootstrap_fds.c: every rank gives every other one a descriptor. Each listens at a random name that the all-gather
+ * tells the others, connects to each of them and sends its descriptor; connections stay open until the rank has all it
+ * needs, so that the end of a rank is seen at once. One poll drives it all, so nobody waits for an order.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -53,8 +53,8 @@ struct fds_exchange {
   unsigned char* present; /* [nranks] whose descriptor is here */
   int no_room;            /* a descriptor came and this process may open no more */
   int links, capacity;
-  struct fds_link* link;  /* connections from others */
-  struct pollfd* polls;   /* listener, links, out */
+  struct fds_link* link; /* connections from others */
+  struct pollfd* polls;  /* listener, links, out */
 };
 
 static void exchange_name(const struct fds_record* record, char name[NET_NAME_BYTES]) {
@@ -67,7 +67,8 @@ static arfusionResult_t exchange_listen(struct fds_exchange* exchange, struct fd
   int error;
 
   if (fcntl(exchange->fd, F_GETFD) < 0) {
-    return error_set(arfusionInvalidArgument, "bootstrap: descriptor %d of rank %d is not open", exchange->fd, exchange->rank);
+    return error_set(arfusionInvalidArgument, "bootstrap: descriptor %d of rank %d is not open", exchange->fd,
+                     exchange->rank);
   }
   error = net_random(record->name, sizeof(record->name));
   if (error == 0) error = net_random(&record->secret, sizeof(record->secret));
@@ -202,7 +203,8 @@ static arfusionResult_t exchange_accept(struct fds_exchange* exchange) {
     exchange->link[exchange->links++] = (struct fds_link){.fd = fd};
   }
   if (fd == -EAGAIN) return arfusionSuccess;
-  return error_set(arfusionSystemError, "bootstrap: rank %d cannot accept a connection: %s", exchange->rank, strerror(-fd));
+  return error_set(arfusionSystemError, "bootstrap: rank %d cannot accept a connection: %s", exchange->rank,
+                   strerror(-fd));
 }
 
 /* Waits for something to happen, at the longest until `until`. */
@@ -237,7 +239,8 @@ static arfusionResult_t exchange_step(struct fds_exchange* exchange, int64_t dea
     if (!exchange->link[l].known && !exchange_receive(exchange, &exchange->link[l])) exchange_drop(exchange, l);
   }
   if (exchange->no_room) {
-    return error_set(arfusionSystemError, "bootstrap: rank %d cannot take a descriptor: %s", exchange->rank, strerror(EMFILE));
+    return error_set(arfusionSystemError, "bootstrap: rank %d cannot take a descriptor: %s", exchange->rank,
+                     strerror(EMFILE));
   }
   for (int r = 0; r < exchange->nranks && ready > 0; r++) { /* what it sent before it closed has been read above */
     if (exchange->polls[1 + r].revents == 0 || exchange->present[r]) continue;
@@ -271,7 +274,8 @@ static arfusionResult_t exchange_run(struct fds_exchange* exchange, const arfusi
   FORWARD_IF_ERROR(bootstrap_all_gather(bootstrap, &record, exchange->records, sizeof(record)));
   for (int r = 0; r < exchange->nranks; r++) {
     if (exchange->records[r].result == arfusionSuccess) continue;
-    return error_set(arfusionRemoteError, "bootstrap: rank %d of %d has no descriptor to exchange", r, exchange->nranks);
+    return error_set(arfusionRemoteError, "bootstrap: rank %d of %d has no descriptor to exchange", r,
+                     exchange->nranks);
   }
   deadline = net_deadline(exchange->timeout_s);
   while (!exchange_complete(exchange)) FORWARD_IF_ERROR(exchange_step(exchange, deadline));

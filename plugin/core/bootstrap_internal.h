@@ -8,9 +8,9 @@
 #include "plugin/core/bootstrap.h"
 #include "plugin/core/bootstrap_net.h"
 
-#define BOOTSTRAP_MAX_RANKS (1 << 16)      /* of a world; communicators of more than 16 are turned down later */
+#define BOOTSTRAP_MAX_RANKS (1 << 16)         /* of a world; communicators of more than 16 are turned down later */
 #define BOOTSTRAP_MAX_BYTES ((size_t)1 << 20) /* of one rank in one all-gather */
-#define BOOTSTRAP_TEXT_BYTES 896           /* of a failure that is told to others */
+#define BOOTSTRAP_TEXT_BYTES 896              /* of a failure that is told to others */
 
 /* Where the ranks of one communicator meet, and how they know each other: the ones that connect show secret[0], rank 0
  * answers with secret[1], so that whoever took rank 0's place learns nothing that helps. */
@@ -20,8 +20,8 @@ struct bootstrap_meeting {
 };
 
 /* bootstrap_socket.c: the star over Unix sockets. */
-arfusionResult_t bootstrap_socket_create(const struct bootstrap_meeting* meeting, int nranks, int rank, int64_t timeout_s,
-                                         arfusionBootstrap_t* bootstrap);
+arfusionResult_t bootstrap_socket_create(const struct bootstrap_meeting* meeting, int nranks, int rank,
+                                         int64_t timeout_s, arfusionBootstrap_t* bootstrap);
 arfusionResult_t bootstrap_socket_all_gather(void* opaque, const void* send, void* recv, size_t bytes);
 void bootstrap_socket_destroy(void* opaque);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap_meeting.c: where processes meet: the place that a unique id names, or the one that torchrun's environment names.
+ * bootstrap_meeting.c: where processes meet: the place that a unique id names, or the one that torchrun's environment
+ * names.
  */
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -31,8 +32,8 @@ static const char* const meeting_variables[] = {"MASTER_ADDR", "MASTER_PORT", "T
                                                 "TORCHELASTIC_RESTART_COUNT"};
 
 static void meeting_name(struct bootstrap_meeting* meeting, uint64_t high, uint64_t low) {
-  snprintf(meeting->name, sizeof(meeting->name), "arfusion-%u-%016llx%016llx", (unsigned)geteuid(), (unsigned long long)high,
-           (unsigned long long)low);
+  snprintf(meeting->name, sizeof(meeting->name), "arfusion-%u-%016llx%016llx", (unsigned)geteuid(),
+           (unsigned long long)high, (unsigned long long)low);
 }
 
 arfusionResult_t bootstrap_unique_id(arfusionUniqueId_t* id) {
@@ -60,7 +61,8 @@ arfusionResult_t bootstrap_from_unique_id(const arfusionUniqueId_t* id, int nran
     return error_set(arfusionInvalidArgument, "bootstrap: id is not what getUniqueId makes (wrong first bytes)");
   }
   if (content.version != ID_VERSION) {
-    return error_set(arfusionInvalidArgument, "bootstrap: id is of version %u, allowed is %u", content.version, ID_VERSION);
+    return error_set(arfusionInvalidArgument, "bootstrap: id is of version %u, allowed is %u", content.version,
+                     ID_VERSION);
   }
   FORWARD_IF_ERROR(bootstrap_check_ranks(nranks, rank));
   meeting_name(&meeting, content.name[0], content.name[1]);
@@ -80,8 +82,8 @@ static arfusionResult_t variable_read(const char* name, long min, long max, long
   }
   *value = strtol(text, &end, 10); /* what does not fit becomes LONG_MAX, which is no allowed value */
   if (text[0] < '0' || text[0] > '9' || *end != '\0' || *value < min || *value > max) {
-    return error_set(arfusionInvalidArgument, "bootstrap: %s is %.100s, allowed is a whole number from %ld to %ld", name, text,
-                     min, max);
+    return error_set(arfusionInvalidArgument, "bootstrap: %s is %.100s, allowed is a whole number from %ld to %ld",
+                     name, text, min, max);
   }
   return arfusionSuccess;
 }

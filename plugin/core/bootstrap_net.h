@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap_net.h: Unix sockets in the abstract namespace, as the bootstraps need them. Every socket is non-blocking and
- * close-on-exec, waits end at a deadline, and a peer that is gone is a return value, not a signal.
+ * bootstrap_net.h: Unix sockets in the abstract namespace, as the bootstraps need them. Every socket is non-blocking
+ * and close-on-exec, waits end at a deadline, and a peer that is gone is a return value, not a signal.
  */
 #ifndef ARFUSION_CORE_BOOTSTRAP_NET_H_
 #define ARFUSION_CORE_BOOTSTRAP_NET_H_
@@ -35,8 +35,9 @@ int64_t net_deadline(int64_t timeout_s);
 int net_poll(struct pollfd* fds, size_t count, int64_t deadline);
 void net_sleep(int64_t nanoseconds);
 
-/* These return a descriptor, or -errno. net_accept skips connections that ended or are another user's, and returns -EAGAIN
- * when there is no further one. net_connect returns -ECONNREFUSED when nobody listens and -EAGAIN when the queue is full. */
+/* These return a descriptor, or -errno. net_accept skips connections that ended or are another user's, and returns
+ * -EAGAIN when there is no further one. net_connect returns -ECONNREFUSED when nobody listens and -EAGAIN when the
+ * queue is full. */
 int net_listen(const char* name);
 int net_accept(int listener, struct net_peer* peer);
 int net_connect(const char* name, struct net_peer* peer);
@@ -45,7 +46,8 @@ int net_connect(const char* name, struct net_peer* peer);
 enum net_status net_send(int fd, const void* data, size_t bytes, int64_t deadline);
 enum net_status net_receive(int fd, void* data, size_t bytes, int64_t deadline);
 
-/* One step of the above that does not wait: adds what was done to *done. NET_OK with *done < bytes: poll, then again. */
+/* One step of the above that does not wait: adds what was done to *done. NET_OK with *done < bytes: poll, then again.
+ */
 enum net_status net_send_some(int fd, const void* data, size_t bytes, size_t* done);
 enum net_status net_receive_some(int fd, void* data, size_t bytes, size_t* done);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap_socket.c: the all-gather over the star, and its errors. Rank 0 collects everybody's data and sends all of it to
- * all. Whatever goes wrong, rank 0 knows of it first (a connection that ends, a deadline) and tells the others.
+ * bootstrap_socket.c: the all-gather over the star, and its errors. Rank 0 collects everybody's data and sends all of
+ * it to all. Whatever goes wrong, rank 0 knows of it first (a connection that ends, a deadline) and tells the others.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -134,7 +134,8 @@ static arfusionResult_t root_collect(struct star* star, char* recv, size_t bytes
 }
 
 /* Sends what the socket takes; 1 when all of it is out. */
-static enum net_status root_send(struct star_member* member, const struct star_frame* frame, const char* data, int* complete) {
+static enum net_status root_send(struct star_member* member, const struct star_frame* frame, const char* data,
+                                 int* complete) {
   enum net_status status = NET_OK;
   size_t done = 0;
 
@@ -249,8 +250,8 @@ static struct star* star_allocate(int nranks, int rank, int64_t timeout_s) {
   return star;
 }
 
-arfusionResult_t bootstrap_socket_create(const struct bootstrap_meeting* meeting, int nranks, int rank, int64_t timeout_s,
-                                         arfusionBootstrap_t* bootstrap) {
+arfusionResult_t bootstrap_socket_create(const struct bootstrap_meeting* meeting, int nranks, int rank,
+                                         int64_t timeout_s, arfusionBootstrap_t* bootstrap) {
   struct star* star = star_allocate(nranks, rank, timeout_s);
   arfusionResult_t result = arfusionSuccess;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap_star.h: the star of connections with rank 0 in its middle, and what is said on them. bootstrap_start.c makes
- * it, bootstrap_socket.c uses it.
+ * bootstrap_star.h: the star of connections with rank 0 in its middle, and what is said on them. bootstrap_start.c
+ * makes it, bootstrap_socket.c uses it.
  */
 #ifndef ARFUSION_CORE_BOOTSTRAP_STAR_H_
 #define ARFUSION_CORE_BOOTSTRAP_STAR_H_
@@ -17,8 +17,8 @@ enum star_frame_kind { STAR_WELCOME = 1, STAR_DATA = 2, STAR_FAILURE = 3 };
 
 struct star_frame {
   uint32_t magic;
-  uint32_t kind;    /* enum star_frame_kind */
-  int32_t result;   /* of a failure */
+  uint32_t kind;  /* enum star_frame_kind */
+  int32_t result; /* of a failure */
   uint32_t reserved;
   uint64_t bytes;   /* that follow: the data, or a failure's text */
   int64_t deadline; /* of data sent to rank 0: when its sender gives up */
@@ -37,10 +37,10 @@ struct star {
   int64_t timeout_s;
   arfusionResult_t failed; /* for good, with `text` */
   char text[BOOTSTRAP_TEXT_BYTES];
-  int nmembers;               /* rank 0: nranks; others: 1, the connection to rank 0 */
+  int nmembers; /* rank 0: nranks; others: 1, the connection to rank 0 */
   struct star_member* members;
-  struct pollfd* polls;       /* [nmembers] */
-  unsigned char* present;     /* [nranks] */
+  struct pollfd* polls;   /* [nmembers] */
+  unsigned char* present; /* [nranks] */
 };
 
 void star_member_close(struct star_member* member);
@@ -52,8 +52,8 @@ arfusionResult_t star_fail(struct star* star, arfusionResult_t result, const cha
 /* Tells the other end why; what does not go out at once is not sent. */
 void star_tell(int fd, arfusionResult_t result, const char* text);
 
-/* Receives a frame that is not data, or a failure's text; fails the star with that failure, or with what went wrong. `who`
- * is waited for. */
+/* Receives a frame that is not data, or a failure's text; fails the star with that failure, or with what went wrong.
+ * `who` is waited for. */
 arfusionResult_t star_receive(struct star* star, enum star_frame_kind kind, struct star_frame* frame, int64_t deadline,
                               const char* who);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap_start.c: how the star comes together. Rank 0 listens and takes whoever says hello with the right secret, as the
- * hellos come; strangers neither stop nor delay it. When something is wrong it stays for a moment, so that ranks which
- * come a little later hear what it was.
+ * bootstrap_start.c: how the star comes together. Rank 0 listens and takes whoever says hello with the right secret, as
+ * the hellos come; strangers neither stop nor delay it. When something is wrong it stays for a moment, so that ranks
+ * which come a little later hear what it was.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,10 +17,10 @@
 
 #define HELLO_MAGIC 0x6f6c6c6548724641ull
 #define HELLO_VERSION 1u
-#define STRANGERS 64               /* connections without a hello that are kept besides the ranks' own */
+#define STRANGERS 64 /* connections without a hello that are kept besides the ranks' own */
 #define RETRY_FIRST NET_MILLISECOND
 #define RETRY_LAST (20 * NET_MILLISECOND)
-#define LINGER NET_SECOND          /* how long rank 0 stays after a failure, and what it grants the owner of its place */
+#define LINGER NET_SECOND /* how long rank 0 stays after a failure, and what it grants the owner of its place */
 
 /* The first four fields stay where they are in all versions. */
 struct hello {
@@ -68,7 +68,8 @@ static struct hello hello_make(const struct star* star, const struct bootstrap_m
 /* ---------------------------------------------------------------- rank 0 */
 
 /* Somebody else listens where rank 0 should. If it is a rank 0 too, it says so itself. */
-static arfusionResult_t root_displaced(struct star* star, const struct bootstrap_meeting* meeting, struct net_peer peer) {
+static arfusionResult_t root_displaced(struct star* star, const struct bootstrap_meeting* meeting,
+                                       struct net_peer peer) {
   struct hello hello = hello_make(star, meeting, net_now() + LINGER);
   struct star_frame frame;
   char who[128];
@@ -76,7 +77,8 @@ static arfusionResult_t root_displaced(struct star* star, const struct bootstrap
   if (peer.uid == geteuid() && net_send(star->members[0].fd, &hello, sizeof(hello), net_now() + LINGER) == NET_OK) {
     enum net_status status = net_receive(star->members[0].fd, &frame, sizeof(frame), net_now() + LINGER);
     char text[BOOTSTRAP_TEXT_BYTES] = "";
-    if (status == NET_OK && frame.magic == STAR_FRAME_MAGIC && frame.kind == STAR_FAILURE && frame.bytes < sizeof(text) &&
+    if (status == NET_OK && frame.magic == STAR_FRAME_MAGIC && frame.kind == STAR_FAILURE &&
+        frame.bytes < sizeof(text) &&
         net_receive(star->members[0].fd, text, (size_t)frame.bytes, net_now() + LINGER) == NET_OK) {
       star_member_close(&star->members[0]);
       return star_fail(star, arfusionInvalidUsage, "%s", text);
@@ -97,18 +99,20 @@ static arfusionResult_t root_listen(struct star* star, const struct bootstrap_me
     star->members[0].fd = net_connect(meeting->name, &peer);
     if (star->members[0].fd >= 0) return root_displaced(star, meeting, peer);
     if (net_now() >= until) {
-      return star_fail(star, arfusionSystemError, "bootstrap: the meeting point @%s is taken by a process that does not answer",
-                       meeting->name);
+      return star_fail(star, arfusionSystemError,
+                       "bootstrap: the meeting point @%s is taken by a process that does not answer", meeting->name);
     }
     net_sleep(RETRY_LAST);
   }
   if (*listener >= 0) return arfusionSuccess;
-  return star_fail(star, arfusionSystemError, "bootstrap: cannot listen at @%s: %s", meeting->name, strerror(-*listener));
+  return star_fail(star, arfusionSystemError, "bootstrap: cannot listen at @%s: %s", meeting->name,
+                   strerror(-*listener));
 }
 
 static void guest_remove(struct reception* reception, int g) {
   reception->guests--;
-  memmove(&reception->guest[g], &reception->guest[g + 1], (size_t)(reception->guests - g) * sizeof(reception->guest[0]));
+  memmove(&reception->guest[g], &reception->guest[g + 1],
+          (size_t)(reception->guests - g) * sizeof(reception->guest[0]));
 }
 
 /* From now on whoever comes is told, for a moment. */
@@ -139,8 +143,9 @@ static void reception_hello(struct reception* reception, const struct guest* gue
   }
   if (star->failed == arfusionSuccess) {
     if (hello->version != HELLO_VERSION) {
-      star_fail(star, arfusionInvalidUsage, "bootstrap: rank %d (pid %d) speaks version %u, rank 0 version %u: they do not use the "
-                "same plugin", hello->rank, (int)guest->pid, hello->version, HELLO_VERSION);
+      star_fail(star, arfusionInvalidUsage,
+                "bootstrap: rank %d (pid %d) speaks version %u of this talk, rank 0 version %u", hello->rank,
+                (int)guest->pid, hello->version, HELLO_VERSION);
     } else if (hello->nranks != star->nranks) {
       star_fail(star, arfusionInvalidUsage, "bootstrap: rank %d (pid %d) says that there are %d ranks, rank 0 says %d",
                 hello->rank, (int)guest->pid, hello->nranks, star->nranks);
@@ -217,8 +222,9 @@ static void reception_step(struct reception* reception) {
   ready = net_poll(polls, (size_t)(1 + guests + star->nranks), reception->deadline);
   if (star->failed == arfusionSuccess && ready <= 0) {
     bootstrap_missing_text(star->present, star->nranks, text, sizeof(text));
-    star_fail(star, ready == 0 ? arfusionRemoteError : arfusionSystemError, "bootstrap: %s of %d did not come within %lld s%s",
-              text, star->nranks, (long long)star->timeout_s, ready == 0 ? "" : " (poll failed)");
+    star_fail(star, ready == 0 ? arfusionRemoteError : arfusionSystemError,
+              "bootstrap: %s of %d did not come within %lld s%s", text, star->nranks, (long long)star->timeout_s,
+              ready == 0 ? "" : " (poll failed)");
   }
   if (ready <= 0) {
     reception->deadline = net_now();
@@ -310,8 +316,9 @@ static arfusionResult_t leaf_connect(struct star* star, const struct bootstrap_m
   }
   star->members[0].fd = fd;
   if (peer->uid == geteuid()) return arfusionSuccess;
-  return star_fail(star, arfusionSystemError, "bootstrap: the meeting point @%s is taken by pid %d of uid %u, this is uid %u",
-                   meeting->name, (int)peer->pid, (unsigned)peer->uid, (unsigned)geteuid());
+  return star_fail(star, arfusionSystemError,
+                   "bootstrap: the meeting point @%s is taken by pid %d of uid %u, this is uid %u", meeting->name,
+                   (int)peer->pid, (unsigned)peer->uid, (unsigned)geteuid());
 }
 
 static arfusionResult_t leaf_start(struct star* star, const struct bootstrap_meeting* meeting, int64_t deadline) {

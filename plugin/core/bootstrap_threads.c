@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap_threads.c: ranks that are threads of one process. Each all-gather is a round: the last one to arrive ends it. Two
- * buffers alternate: nobody can arrive in the round after the next before everybody has left this one.
+ * bootstrap_threads.c: ranks that are threads of one process. Each all-gather is a round: the last one to arrive ends
+ * it. Two buffers alternate: nobody can arrive in the round after the next before everybody has left this one.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,9 +27,9 @@ struct thread_group {
   int nranks, members; /* members: that are not yet destroyed */
   int64_t timeout_s;
   uint64_t round;
-  int arrived;            /* in this round */
-  int first;              /* the rank that arrived first, whose number of bytes counts */
-  int gone;               /* a rank that was destroyed, or -1 */
+  int arrived; /* in this round */
+  int first;   /* the rank that arrived first, whose number of bytes counts */
+  int gone;    /* a rank that was destroyed, or -1 */
   size_t bytes;
   unsigned char* present; /* [nranks] who arrived */
   char* buffer[2];

@@ -2,8 +2,8 @@
  *
  * settings.c: the table of all settings, and how they are read. See settings.h.
  *
- * Files are read as NCCL reads them: the first line for a name counts, names that are not ours are somebody else's, and an
- * empty value is no value.
+ * Files are read as NCCL reads them: the first line for a name counts, names that are not ours are somebody else's, and
+ * an empty value is no value.
  */
 #define _GNU_SOURCE
 #include "plugin/core/settings.h"
@@ -37,18 +37,21 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
                         "The plugin to load: foo tries foo, then libarfusion-plugin-foo.so; none loads none."},
     [SETTING_NCCL_LIB] = {"ARFUSION_NCCL_LIB", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
                           "The libnccl for what the plugin turns down; empty: one that is loaded, else libnccl.so.2."},
-    [SETTING_DEVICE] = {"ARFUSION_DEVICE", SETTING_KIND_CHOICE, 1, "auto cuda host", "auto", 0, 0, NULL,
-                        "Where operations run: on CUDA devices, in host memory, or on the host only if there is no GPU."},
-    [SETTING_ALGO] = {"ARFUSION_ALGO", SETTING_KIND_CHOICE, 1, "auto none oneshot_lamport oneshot_sync twoshot", "auto", 0, 0,
-                      NULL, "The algorithm of every operation; none turns every request down."},
-    [SETTING_PREFER] = {"ARFUSION_PREFER", SETTING_KIND_CHOICE, 1, "bits speed", "bits", 0, 0, NULL,
-                        "bits never turns a request down because another way is faster, so that results stay the same."},
+    [SETTING_DEVICE] =
+        {"ARFUSION_DEVICE", SETTING_KIND_CHOICE, 1, "auto cuda host", "auto", 0, 0, NULL,
+         "Where operations run: on CUDA devices, in host memory, or on the host only if there is no GPU."},
+    [SETTING_ALGO] = {"ARFUSION_ALGO", SETTING_KIND_CHOICE, 1, "auto none oneshot_lamport oneshot_sync twoshot", "auto",
+                      0, 0, NULL, "The algorithm of every operation; none turns every request down."},
+    [SETTING_PREFER] =
+        {"ARFUSION_PREFER", SETTING_KIND_CHOICE, 1, "bits speed", "bits", 0, 0, NULL,
+         "bits never turns a request down because another way is faster, so that results stay the same."},
     [SETTING_TIMEOUT] = {"ARFUSION_TIMEOUT", SETTING_KIND_INTEGER, 1, NULL, "600", 0, SECONDS_MAX, "s",
                          "How long an operation waits for another rank before the communicator fails; 0 for ever."},
     [SETTING_INIT_TIMEOUT] = {"ARFUSION_INIT_TIMEOUT", SETTING_KIND_INTEGER, 0, NULL, "120", 1, SECONDS_MAX, "s",
                               "How long each step of making a communicator waits for the other ranks."},
-    [SETTING_IPC] = {"ARFUSION_IPC", SETTING_KIND_CHOICE, 1, "auto legacy", "auto", 0, 0, NULL,
-                     "How device memory is shared: legacy uses cudaIpc even where virtual-memory allocations would do."},
+    [SETTING_IPC] =
+        {"ARFUSION_IPC", SETTING_KIND_CHOICE, 1, "auto legacy", "auto", 0, 0, NULL,
+         "How device memory is shared: legacy uses cudaIpc even where virtual-memory allocations would do."},
     [SETTING_SHARED_GPU] = {"ARFUSION_SHARED_GPU", SETTING_KIND_CHOICE, 1, "0 1", "0", 0, 0, NULL,
                             "1 lets several ranks of a communicator use one GPU."},
     [SETTING_WORKSPACE_LIMIT] = {"ARFUSION_WORKSPACE_LIMIT", SETTING_KIND_BYTES, 1, NULL, "288M", WORKSPACE_MIN,
@@ -114,9 +117,7 @@ static int integer_parse(const struct setting_info* info, const char* text, int6
 
 static void setting_allowed(const struct setting_info* info, char* text, size_t bytes) {
   switch (info->kind) {
-    case SETTING_KIND_CHOICE:
-      snprintf(text, bytes, "one of: %s", info->choices);
-      break;
+    case SETTING_KIND_CHOICE: snprintf(text, bytes, "one of: %s", info->choices); break;
     case SETTING_KIND_INTEGER:
       snprintf(text, bytes, "a whole number from %lld to %lld%s%s", (long long)info->min, (long long)info->max,
                info->unit != NULL ? " " : "", info->unit != NULL ? info->unit : "");
@@ -151,7 +152,8 @@ static arfusionResult_t setting_take(struct settings* settings, int id, const ch
   if (settings->source[id] != NULL || text[0] == '\0') return arfusionSuccess;
   if (!setting_parse(info, text, &settings->value[id])) {
     setting_allowed(info, allowed, sizeof(allowed));
-    return error_set(arfusionInvalidArgument, "%s=%.300s (set by %s) is not valid: %s", info->name, text, where, allowed);
+    return error_set(arfusionInvalidArgument, "%s=%.300s (set by %s) is not valid: %s", info->name, text, where,
+                     allowed);
   }
   strcpy(settings->text[id], text);
   settings->source[id] = source;

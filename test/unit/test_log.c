@@ -57,8 +57,8 @@ static void test_lines(void** state) {
   log_line(arfusionLogWarn, ~0ul, "some/where/file.c", 12, "two\nlines");
   catch_end(text, sizeof(text));
   log_set_device(-1);
-  snprintf(want, sizeof(want), "%sNCCL INFO ARFUSION/route: 7 tokens\n%sfile.c:12 NCCL WARN ARFUSION/two lines\n", prefix,
-           prefix);
+  snprintf(want, sizeof(want), "%sNCCL INFO ARFUSION/route: 7 tokens\n%sfile.c:12 NCCL WARN ARFUSION/two lines\n",
+           prefix, prefix);
   assert_string_equal(text, want);
 }
 
@@ -181,7 +181,7 @@ static void test_error_long(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_lines), cmocka_unit_test(test_level), cmocka_unit_test(test_long_line),
+      cmocka_unit_test(test_lines),  cmocka_unit_test(test_level), cmocka_unit_test(test_long_line),
       cmocka_unit_test(test_logger), cmocka_unit_test(test_error), cmocka_unit_test(test_error_long),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,7 +73,8 @@ static void test_table(void** state) {
     assert_non_null(info->default_text);
     assert_non_null(info->help);
     assert_int_equal(info->choices != NULL, info->kind == SETTING_KIND_CHOICE);
-    for (int other = 0; other < id; other++) assert_string_not_equal(info->name, setting_info((enum setting_id)other)->name);
+    for (int other = 0; other < id; other++)
+      assert_string_not_equal(info->name, setting_info((enum setting_id)other)->name);
   }
 }
 
@@ -188,7 +189,8 @@ static void test_malformed(void** state) {
       {"ARFUSION_WORKSPACE_LIMIT", "M", "bytes from 4096 to 1099511627776, also with K, M or G behind the number"},
       {"ARFUSION_WORKSPACE_LIMIT", "1MB", "bytes from 4096 to 1099511627776, also with K, M or G behind the number"},
       {"ARFUSION_WORKSPACE_LIMIT", "1T", "bytes from 4096 to 1099511627776, also with K, M or G behind the number"},
-      {"ARFUSION_WORKSPACE_LIMIT", "9999999999G", "bytes from 4096 to 1099511627776, also with K, M or G behind the number"},
+      {"ARFUSION_WORKSPACE_LIMIT", "9999999999G",
+       "bytes from 4096 to 1099511627776, also with K, M or G behind the number"},
       {"ARFUSION_DEBUG", "loud", "one of: none version warn info trace"},
   };
   struct settings settings;
@@ -206,12 +208,14 @@ static void test_malformed(void** state) {
   write_file(user_file, "\nARFUSION_ALGO = ring # no\n");
   assert_int_equal(settings_load(&settings), arfusionInvalidArgument);
   snprintf(want, sizeof(want),
-           "ARFUSION_ALGO=ring (set by file %s, line 2) is not valid: one of: auto none oneshot_lamport oneshot_sync twoshot",
+           "ARFUSION_ALGO=ring (set by file %s, line 2) is not valid: one of: auto none oneshot_lamport oneshot_sync "
+           "twoshot",
            user_file);
   assert_string_equal(error_last(), want);
   write_file(user_file, "ARFUSION_DEVICE host\n");
   assert_int_equal(settings_load(&settings), arfusionInvalidArgument);
-  snprintf(want, sizeof(want), "ARFUSION_DEVICE host (in file %s, line 1) is not valid: NAME=VALUE is allowed", user_file);
+  snprintf(want, sizeof(want), "ARFUSION_DEVICE host (in file %s, line 1) is not valid: NAME=VALUE is allowed",
+           user_file);
   assert_string_equal(error_last(), want);
 }
 
