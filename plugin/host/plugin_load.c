@@ -22,8 +22,8 @@ struct lookup {
   size_t error_bytes;
 };
 
-/* Where `path` does not exist (or the loader finds no such file): 0. Where it does: 1, and *handle is NULL if it does not
- * open, with the loader's reason in `error`. */
+/* Where `path` does not exist (or the loader finds no such file): 0. Where it does: 1, and *handle is NULL if it does
+ * not open, with the loader's reason in `error`. */
 static int lookup_open(struct lookup* lookup, const char* path, void** handle) {
   size_t used = strlen(lookup->tried);
   snprintf(lookup->tried + used, sizeof(lookup->tried) - used, "%s%s", used > 0 ? ", " : "", path);
@@ -33,8 +33,8 @@ static int lookup_open(struct lookup* lookup, const char* path, void** handle) {
   if (*handle != NULL) return 1;
   const char* reason = dlerror();
   if (reason == NULL) reason = "unknown reason";
-  /* "NAME: cannot open shared object file: No such file or directory" about NAME itself means: go on looking. About another
-   * file it means that the plugin was found and that something which it needs was not. */
+  /* "NAME: cannot open shared object file: No such file or directory" about NAME itself means: go on looking. About
+   * another file it means that the plugin was found and that something which it needs was not. */
   size_t length = strlen(path);
   if (strchr(path, '/') == NULL && strncmp(reason, path, length) == 0 && reason[length] == ':' &&
       strstr(reason, "No such file or directory") != NULL) {
@@ -61,7 +61,8 @@ static int own_folder(char* folder, size_t bytes) {
 
 static int looks_like_library(const char* name) {
   size_t length = strlen(name);
-  return strchr(name, '/') == NULL && strncmp(name, "lib", 3) == 0 && length > 6 && strcmp(name + length - 3, ".so") == 0;
+  return strchr(name, '/') == NULL && strncmp(name, "lib", 3) == 0 && length > 6 &&
+         strcmp(name + length - 3, ".so") == 0;
 }
 
 /* As lookup_open, wherever a file of this name may be. */

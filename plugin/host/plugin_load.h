@@ -8,8 +8,8 @@
  *   "none"           nothing: the plugin is turned off
  *   foo              foo, then libarfusion-plugin-foo.so (unless foo has a slash or looks like lib*.so)
  *
- * lib*.so without a slash is looked for where the loader looks, then beside the calling object (the program or library that
- * this file is linked into), then in ../lib and ../lib/arfusion from there.
+ * lib*.so without a slash is looked for where the loader looks, then beside the calling object (the program or library
+ * that this file is linked into), then in ../lib and ../lib/arfusion from there.
  */
 #ifndef ARFUSION_HOST_PLUGIN_LOAD_H_
 #define ARFUSION_HOST_PLUGIN_LOAD_H_
@@ -26,12 +26,12 @@ enum plugin_load_result {
 };
 
 struct plugin_library {
-  void* handle;                     /* of dlopen */
+  void* handle; /* of dlopen */
   const arfusionPlugin_v1_t* table;
-  char path[1024];                  /* of the file that was opened */
+  char path[1024]; /* of the file that was opened */
 };
 
-/* Opens the plugin called `name`. Anything but PLUGIN_LOAD_OK leaves `library` zeroed and puts one line into `error`. */
+/* Opens the plugin called `name`. Anything but PLUGIN_LOAD_OK leaves `library` zeroed and one line in `error`. */
 enum plugin_load_result plugin_load(const char* name, struct plugin_library* library, char* error, size_t error_bytes);
 
 /* Closes it. Its contexts must have been finalized. A zeroed library is allowed. */

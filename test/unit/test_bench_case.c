@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Case files: what is read, and that whatever is wrong is an error that names it. Number formats, where no case reaches.
+ * Case files: what is read, and that what is wrong is an error that names it. Number formats, where no case reaches.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -168,8 +168,9 @@ static void test_nan(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_defaults), cmocka_unit_test(test_quantized_sizes), cmocka_unit_test(test_bad_files),
-      cmocka_unit_test(test_rounding), cmocka_unit_test(test_nan),
+      cmocka_unit_test(test_defaults),  cmocka_unit_test(test_quantized_sizes),
+      cmocka_unit_test(test_bad_files), cmocka_unit_test(test_rounding),
+      cmocka_unit_test(test_nan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,11 @@
 
 #include "arfusion_plugin.h"
 
+/* What results say they were made with; the build may name the commit. */
+#ifndef ARFUSION_COMMIT
+#define ARFUSION_COMMIT "unknown"
+#endif
+
 /* Exit codes of every sub-command. */
 enum bench_exit {
   BENCH_EQUAL = 0,
@@ -29,5 +34,7 @@ double bench_now_us(void);
 
 /* Sub-commands: argv[0] is the name to print in --help. */
 int check_main(int argc, char** argv);
+int demo_main(int argc, char** argv);
+int perf_main(int argc, char** argv);
 
 #endif

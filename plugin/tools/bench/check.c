@@ -33,15 +33,14 @@ struct case_result {
 struct check_results {
   const struct check_group* group;
   struct case_result* cases; /* of the running group */
-  int counts[3]; /* by enum check_verdict */
+  int counts[3];             /* by enum check_verdict */
 };
 
 static const struct argp_option option_table[] = {
     {"cases", 'c', "FILE", 0, "Case file (required)", 0},
     {"device", 'd', "host|cuda", 0, "Default: CUDA where there is a GPU", 0},
     {"algo", 'a', "NAME", 0, "oneshot_lamport, oneshot_sync, twoshot or all (default)", 0},
-    {"ranks-as", 'r', "processes|threads", 0,
-     "Default: processes, or threads where several ranks must share a GPU", 0},
+    {"ranks-as", 'r', "processes|threads", 0, "Default: processes, or threads where several ranks must share a GPU", 0},
     {0}};
 
 static error_t parse_option(int key, char* text, struct argp_state* state) {
@@ -74,11 +73,12 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
 static const struct argp parser = {
     .options = option_table,
     .parser = parse_option,
-    .doc = "Runs each case of a file on all its ranks, with each algorithm and in every form of the request that must give "
-           "the same bytes, and compares the digests of the outputs on every rank. A case whose quantization the plugin "
-           "does not have is skipped; a route other than the one asked for differs.\v"
-           "The last line is the summary. Exit code: 0 equal, 1 some differ, 2 could not run. An operation that waits "
-           "longer than ARFUSION_TIMEOUT seconds (here 60 unless it is set) ends the run."};
+    .doc =
+        "Runs each case of a file on all its ranks, with each algorithm and in every form of the request that must "
+        "give the same bytes, and compares the digests of the outputs on every rank. A case whose quantization the "
+        "plugin does not have is skipped; a route other than the one asked for differs.\v"
+        "The last line is the summary. Exit code: 0 equal, 1 some differ, 2 could not run. An operation that waits "
+        "longer than ARFUSION_TIMEOUT seconds (here 60 unless it is set) ends the run."};
 
 /* The last rank's report of a case settles it. */
 static int on_report(void* arg, int rank, const void* data, size_t bytes) {
@@ -115,14 +115,14 @@ static int run_group(const struct check_options* options, const struct check_gro
     return -1;
   }
   bench_session_prepare(session, nranks);
-  struct team team = {.nranks = nranks,
-                      .as_threads = options->ranks_as == RANKS_AS_THREADS ||
-                                    (options->ranks_as == RANKS_AS_FITS && crowded),
-                      .silence_s = SILENCE_S,
-                      .run_rank = check_run_rank,
-                      .rank_arg = (void*)group,
-                      .on_message = on_report,
-                      .message_arg = results};
+  struct team team = {
+      .nranks = nranks,
+      .as_threads = options->ranks_as == RANKS_AS_THREADS || (options->ranks_as == RANKS_AS_FITS && crowded),
+      .silence_s = SILENCE_S,
+      .run_rank = check_run_rank,
+      .rank_arg = (void*)group,
+      .on_message = on_report,
+      .message_arg = results};
   int result = team_run(&team);
   free(results->cases);
   return result;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * check.h: the cases of one rank count, as a rank runs them: every case with every algorithm in every variant that must give
- * the same bytes. One report a case goes to the parent.
+ * check.h: the cases of one rank count, as a rank runs them: every case with every algorithm in every variant that must
+ * give the same bytes. One report a case goes to the parent.
  */
 #ifndef ARFUSION_BENCH_CHECK_H_
 #define ARFUSION_BENCH_CHECK_H_

@@ -22,8 +22,8 @@ struct checker {
   struct bench_buffer scale; /* one float */
   void* dense[TENSORS];      /* the inputs as generated; outputs as they must be, once known */
   void* gamma_fp32;
-  int known[OUTPUTS];        /* dense[TENSOR_OUTPUTS + i] holds the bytes of the digest */
-  int64_t stride[TENSORS];   /* elements of the running variant; 0 for dense tensors */
+  int known[OUTPUTS];      /* dense[TENSOR_OUTPUTS + i] holds the bytes of the digest */
+  int64_t stride[TENSORS]; /* elements of the running variant; 0 for dense tensors */
   struct placement placed[TENSORS];
   struct check_report report;
 };
@@ -67,7 +67,8 @@ static int tensor_padding(int tensor) {
   }
 }
 
-static void tensor_place(struct checker* checker, const struct bench_case* c, const struct variant* variant, int tensor) {
+static void tensor_place(struct checker* checker, const struct bench_case* c, const struct variant* variant,
+                         int tensor) {
   size_t bytes = tensor_bytes(c, tensor), element = tensor_element(c, tensor);
   int padding = variant->padding * tensor_padding(tensor);
   struct placement* p = &checker->placed[tensor];
@@ -151,7 +152,8 @@ static void describe_element(const struct checker* checker, const struct bench_c
   const void* expected = checker->dense[TENSOR_OUTPUTS + output];
   int64_t element = where / (int64_t)tensor_element(c, TENSOR_OUTPUTS + output);
   size_t row = (size_t)where / p->row_bytes, in_row = (size_t)where % p->row_bytes;
-  const unsigned char* got = (const unsigned char*)p->buffer->image + PLACEMENT_GUARD + p->offset + row * p->stride_bytes;
+  const unsigned char* got =
+      (const unsigned char*)p->buffer->image + PLACEMENT_GUARD + p->offset + row * p->stride_bytes;
   if (output == OUTPUT_QUANT || output == OUTPUT_SCALE) {
     snprintf(text, text_bytes, "%s: byte %lld: got 0x%02x, expected 0x%02x", case_output_name((enum case_output)output),
              (long long)where, got[in_row], ((const unsigned char*)expected)[where]);
@@ -165,9 +167,10 @@ static void describe_element(const struct checker* checker, const struct bench_c
            (unsigned)number_bits(c->dtype, expected, element));
 }
 
-/* The first time that an output is seen: its digest says whether it is right, and later ones are compared with these bytes.
- * Where it is not, the reference's bytes take that place. 0 to go on comparing, -1 with `text` set. */
-static int learn_output(struct checker* checker, const struct bench_case* c, int output, char* text, size_t text_bytes) {
+/* The first time that an output is seen: its digest says whether it is right, and later ones are compared with these
+ * bytes. Where it is not, the reference's bytes take that place. 0 to go on comparing, -1 with `text` set. */
+static int learn_output(struct checker* checker, const struct bench_case* c, int output, char* text,
+                        size_t text_bytes) {
   void* dense = checker->dense[TENSOR_OUTPUTS + output];
   size_t bytes = case_output_bytes(c, (enum case_output)output);
   char digest[DIGEST_LENGTH + 1], expected[DIGEST_LENGTH + 1];

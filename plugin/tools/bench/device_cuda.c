@@ -24,9 +24,9 @@ static int cuda_check(cudaError_t error, const char* what) {
   return bench_device_fail("%s: %s", what, cudaGetErrorString(error));
 }
 
-#define CUDA_RETURN_IF_ERROR(call)              \
-  do {                                          \
-    if (cuda_check((call), #call)) return -1;   \
+#define CUDA_RETURN_IF_ERROR(call)            \
+  do {                                        \
+    if (cuda_check((call), #call)) return -1; \
   } while (0)
 
 static cudaStream_t stream_of(struct bench_device* device) { return (cudaStream_t)device->stream; }
@@ -39,8 +39,8 @@ static void cuda_close(struct bench_device* base) {
   free(device);
 }
 
-/* The image is pinned: copies from and to pageable memory may hold a lock of the driver while they wait for a kernel that
- * waits for another thread's launch. */
+/* The image is pinned: copies from and to pageable memory may hold a lock of the driver while they wait for a kernel
+ * that waits for another thread's launch. */
 static int cuda_alloc(struct bench_device* device, struct bench_buffer* buffer, size_t bytes) {
   (void)device;
   void *data = NULL, *image = NULL;

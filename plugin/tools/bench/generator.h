@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * generator.h: the inputs of a case, from its seed. Element i of a tensor draws h = mix(i ^ key), key = mix(seed << 12 ^
- * tensor << 8 ^ rank), and becomes by kind
+ * generator.h: the inputs of a case, from its seed. Element i of a tensor draws h = mix(i ^ key), where key =
+ * mix(seed << 12 ^ tensor << 8 ^ rank), and becomes by kind
  *
  *   uniform   (h & 0xffff) / 32768 - 1, so [-1, 1)
  *   large     uniform * 4096

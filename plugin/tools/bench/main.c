@@ -13,7 +13,9 @@ static const struct {
   const char* name;
   const char* full_name; /* what its own --help and errors are headed with */
   int (*run)(int argc, char** argv);
-} commands[] = {{"check", "arfusion-bench check", check_main}};
+} commands[] = {{"check", "arfusion-bench check", check_main},
+                {"demo", "arfusion-bench demo", demo_main},
+                {"perf", "arfusion-bench perf", perf_main}};
 
 const char* argp_program_version = "arfusion-bench " ARFUSION_VERSION;
 
@@ -29,7 +31,7 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
       arguments->command = state->next - 1;
       state->next = state->argc;
       return 0;
-    case ARGP_KEY_NO_ARGS: argp_error(state, "a command is needed: check"); return 0;
+    case ARGP_KEY_NO_ARGS: argp_error(state, "a command is needed: check, demo or perf"); return 0;
     default: return ARGP_ERR_UNKNOWN;
   }
 }
@@ -37,12 +39,15 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
 static const struct argp parser = {
     .parser = parse_option,
     .args_doc = "COMMAND [OPTION...]",
-    .doc = "Checks and measures the arfusion plugin.\v"
-           "Commands (each has --help):\n"
-           "  check   compare the plugin's bits with recorded cases\n"
-           "\n"
-           "ARFUSION_PLUGIN names the plugin; ARFUSION_DEVICE=host keeps it off the GPUs; ARFUSION_DEBUG=info lets it "
-           "say what it does. Exit code: 0, 1 if bits differ, 2 for an error."};
+    .doc =
+        "Checks and measures the arfusion plugin.\v"
+        "Commands (each has --help):\n"
+        "  check   compare the plugin's bits with recorded cases\n"
+        "  demo    replay the allreduces of real models, with and without fusion\n"
+        "  perf    time each algorithm against the unfused path\n"
+        "\n"
+        "ARFUSION_PLUGIN names the plugin; ARFUSION_DEVICE=host keeps it off the GPUs; ARFUSION_DEBUG=info lets it "
+        "say what it does. Exit code: 0, 1 if bits differ, 2 for an error."};
 
 int main(int argc, char** argv) {
   struct arguments arguments = {0};
@@ -56,5 +61,5 @@ int main(int argc, char** argv) {
     if (fflush(stdout) != 0 || ferror(stdout)) return bench_fail("cannot write the output");
     return result;
   }
-  return bench_fail("unknown command %s; there is check", argv[arguments.command]);
+  return bench_fail("unknown command %s; there are check, demo and perf", argv[arguments.command]);
 }

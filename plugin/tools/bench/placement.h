@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * placement.h: a dense tensor laid into a device buffer with a row stride and an offset, the bytes around it and between
- * its rows holding a pattern, so that a write outside it is seen.
+ * placement.h: a dense tensor laid into a device buffer with a row stride and an offset, the bytes around it and
+ * between its rows holding a pattern, so that a write outside it is seen.
  */
 #ifndef ARFUSION_BENCH_PLACEMENT_H_
 #define ARFUSION_BENCH_PLACEMENT_H_
@@ -26,7 +26,7 @@ size_t placement_bytes(const struct placement* p);
 /* What a request's pointer is. */
 void* placement_data(const struct placement* p);
 
-/* Writes `dense` there, the pattern around it; dense NULL: the pattern everywhere. 0, or -1 with bench_device_error(). */
+/* Writes `dense` and the pattern around it; dense NULL: the pattern everywhere. 0, or -1 with bench_device_error(). */
 int placement_write(struct bench_device* device, const struct placement* p, const void* dense);
 
 /* Brings it back into the buffer's image. 0, or -1 with bench_device_error(). */

@@ -9,8 +9,8 @@
 #include "plugin/tools/bench/bench.h"
 #include "plugin/tools/bench/number.h"
 
-#define PACK 8                /* elements that are summed one after the other */
-#define LANES 32              /* packs of a segment, and segments of a group */
+#define PACK 8   /* elements that are summed one after the other */
+#define LANES 32 /* packs of a segment, and segments of a group */
 #define SEGMENT (PACK * LANES)
 
 static const void* at(const void* array, arfusionDataType_t dtype, int64_t index) {

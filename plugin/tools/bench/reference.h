@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * reference.h: the fused operation for all ranks at once in one plain program, step by step as the numerics contract has it.
- * It shares no code with kernels/: it is what their bits are compared with where no digest is at hand.
- * Tensors are dense; each step's output may be its input.
+ * reference.h: the fused operation for all ranks at once in one plain program, step by step as the numerics contract
+ * has it. It shares no code with kernels/: it is what their bits are compared with where no digest is at hand. Tensors
+ * are dense; each step's output may be its input.
  */
 #ifndef ARFUSION_BENCH_REFERENCE_H_
 #define ARFUSION_BENCH_REFERENCE_H_
@@ -17,7 +17,7 @@ void reference_residual(arfusionDataType_t dtype, const void* sum, const void* r
 
 /* Steps 3 to 5: RMSNorm of each row of y. */
 struct reference_norm {
-  arfusionDataType_t dtype;       /* of y and the output */
+  arfusionDataType_t dtype; /* of y and the output */
   arfusionDataType_t gamma_dtype;
   int64_t tokens, hidden;
   float eps, weight_bias;

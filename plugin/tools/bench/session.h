@@ -17,8 +17,9 @@ struct bench_session {
   arfusionProperties_t properties; /* of device 0 */
 };
 
-/* Opens the plugin and asks it, in a child process, for its devices: this process never touches CUDA. `device` is "host",
- * "cuda" (an error where there is none) or NULL: as the plugin's own settings say. 0, or -1 after one line about it. */
+/* Opens the plugin and asks it, in a child process, for its devices: this process never touches CUDA. `device` is
+ * "host", "cuda" (an error where there is none) or NULL: as the plugin's own settings say. 0, or -1 after one line
+ * about it. */
 int bench_session_open(const char* device, struct bench_session* session);
 void bench_session_close(struct bench_session* session);
 

@@ -53,9 +53,7 @@ static void frame_send(struct team_rank* self, enum frame_kind kind, const void*
   pipe_write(self->pipe, data, bytes);
 }
 
-void team_send(struct team_rank* self, const void* data, size_t bytes) {
-  frame_send(self, FRAME_MESSAGE, data, bytes);
-}
+void team_send(struct team_rank* self, const void* data, size_t bytes) { frame_send(self, FRAME_MESSAGE, data, bytes); }
 
 int team_fail(struct team_rank* self, const char* fmt, ...) {
   char text[1536];
@@ -236,7 +234,7 @@ static int runner_listen(struct runner* runner) {
   return result;
 }
 
-/* Waits for the children. After a failure they are killed first. A child that fails after its ranks were done counts. */
+/* Waits for the children. After a failure they are killed first. A child that fails in the end counts too. */
 static int runner_reap(struct runner* runner, int failed) {
   int result = 0;
   for (int i = 0; i < runner->nchildren; i++) {

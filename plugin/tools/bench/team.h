@@ -2,8 +2,8 @@
  *
  * team.h: the ranks of a run, as processes or as threads of one process, and the parent that listens to them.
  *
- * The parent forks before anybody touches CUDA: one child a rank, or one child that starts a thread a rank. Each rank has a
- * pipe to the parent, so the parent notices a rank that dies or falls silent, and can kill them all.
+ * The parent forks before anybody touches CUDA: one child a rank, or one child that starts a thread a rank. Each rank
+ * has a pipe to the parent, so the parent notices a rank that dies or falls silent, and can kill them all.
  */
 #ifndef ARFUSION_BENCH_TEAM_H_
 #define ARFUSION_BENCH_TEAM_H_
@@ -33,7 +33,7 @@ struct team {
   void* message_arg; /* of on_message */
 };
 
-/* Runs the ranks to their end. 0, or -1: something failed, all ranks have been killed, one line about it was printed. */
+/* Runs the ranks to their end. 0, or -1: something failed, all ranks were killed, one line about it was printed. */
 int team_run(const struct team* team);
 
 /* For ranks: */
