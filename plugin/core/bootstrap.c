@@ -3,7 +3,6 @@
  * bootstrap.c: what all kinds of bootstrap have in common: the checked all-gather, the vote, the end; and the host's
  * hash.
  */
-#define _GNU_SOURCE
 #include "plugin/core/bootstrap.h"
 
 #include <fcntl.h>
@@ -111,6 +110,18 @@ arfusionResult_t bootstrap_all_gather(const arfusionBootstrap_t* bootstrap, cons
   return error_set(result, "bootstrap: the host's allGather returned %d", (int)result);
 }
 
+/* The rank whose failure all return: the first that failed by itself, else the first that failed because another one did. */
+static int vote_that_counts(const struct vote* votes, int nranks) {
+  int first = -1;
+
+  for (int r = 0; r < nranks; r++) {
+    if (votes[r].result == arfusionSuccess) continue;
+    if (votes[r].result != arfusionRemoteError) return r;
+    if (first < 0) first = r;
+  }
+  return first;
+}
+
 arfusionResult_t bootstrap_vote(const arfusionBootstrap_t* bootstrap, arfusionResult_t mine) {
   struct vote few[ARFUSION_MAX_RANKS], *votes = few;
   arfusionResult_t result;
@@ -126,8 +137,8 @@ arfusionResult_t bootstrap_vote(const arfusionBootstrap_t* bootstrap, arfusionRe
   if (result != arfusionSuccess && mine != arfusionSuccess) {
     result = error_keep(mine, vote.text); /* this came first */
   } else if (result == arfusionSuccess) {
-    for (int r = 0; r < bootstrap->nranks; r++) {
-      if (votes[r].result == arfusionSuccess) continue;
+    int r = vote_that_counts(votes, bootstrap->nranks);
+    if (r >= 0) {
       result = (arfusionResult_t)votes[r].result;
       if (votes[r].result < 0 || votes[r].result > arfusionInProgress) result = arfusionInternalError;
       snprintf(text, sizeof(text), "rank %d: %.*s", r, VOTE_TEXT_BYTES - 1, votes[r].text);
@@ -136,7 +147,6 @@ arfusionResult_t bootstrap_vote(const arfusionBootstrap_t* bootstrap, arfusionRe
       } else {
         error_set(result, "%s", text);
       }
-      break;
     }
   }
   if (votes != few) free(votes);

@@ -27,8 +27,9 @@ void bootstrap_destroy(arfusionBootstrap_t* bootstrap);
 /* allGather with the length checked (bytes <= 1 MiB) and its errors recorded. */
 arfusionResult_t bootstrap_all_gather(const arfusionBootstrap_t* bootstrap, const void* send, void* recv, size_t bytes);
 
-/* Every rank has a result; all return the same one: success if all succeeded, else the lowest failing rank's code, with a
- * last error that names that rank and repeats its last error's text. Call it after each step that may fail on one rank. */
+/* Every rank has a result; all return the same one: success if all succeeded, else the code of the lowest rank
+ * that failed (by itself, if there is one: not with arfusionRemoteError), with a last error that names that rank and repeats
+ * its last error's text. Call it after each step that may fail on one rank. */
 arfusionResult_t bootstrap_vote(const arfusionBootstrap_t* bootstrap, arfusionResult_t mine);
 
 /* Every rank hands in one descriptor (its own stays open) and receives everybody's in rank order, close-on-exec, to be closed

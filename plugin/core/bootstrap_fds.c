@@ -4,7 +4,6 @@
  * tells the others, connects to each of them and sends its descriptor; connections stay open until the rank has all it
  * needs, so that the end of a rank is seen at once. One poll drives it all, so nobody waits for an order.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

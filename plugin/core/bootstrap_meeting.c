@@ -3,7 +3,6 @@
  * bootstrap_meeting.c: where processes meet: the place that a unique id names, or the one that torchrun's environment
  * names.
  */
-#define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

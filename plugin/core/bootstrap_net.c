@@ -2,7 +2,6 @@
  *
  * bootstrap_net.c: see bootstrap_net.h.
  */
-#define _GNU_SOURCE
 #include "plugin/core/bootstrap_net.h"
 
 #include <errno.h>

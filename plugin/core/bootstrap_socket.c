@@ -3,7 +3,6 @@
  * bootstrap_socket.c: the all-gather over the star, and its errors. Rank 0 collects everybody's data and sends all of
  * it to all. Whatever goes wrong, rank 0 knows of it first (a connection that ends, a deadline) and tells the others.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
  * the hellos come; strangers neither stop nor delay it. When something is wrong it stays for a moment, so that ranks
  * which come a little later hear what it was.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

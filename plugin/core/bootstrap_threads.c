@@ -3,7 +3,6 @@
  * bootstrap_threads.c: ranks that are threads of one process. Each all-gather is a round: the last one to arrive ends
  * it. Two buffers alternate: nobody can arrive in the round after the next before everybody has left this one.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

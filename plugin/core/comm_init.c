@@ -5,6 +5,7 @@
  * everything down, or the workspaces.
  */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #include "plugin/core/structs.h"
 
 enum { RECORD_BYTES = 2048, ERROR_TEXT = 256 };
+enum { MOST_RANKS = 1 << 16 }; /* that talk to each other; more than ARFUSION_MAX_RANKS are turned down */
 static const uint64_t record_magic = 0x314e4f4953554641; /* "AFUSION1" */
 
 /* What each rank says of itself. Its size on the wire never changes, so that another version's can be recognised. */
@@ -40,6 +42,7 @@ static const int64_t default_tokens = 16384, default_hidden = 8192;
 static arfusionResult_t config_read(arfusionConfig_t* own, const arfusionConfig_t* callers) {
   *own = (arfusionConfig_t){.size = sizeof *own};
   if (callers) FORWARD_IF_ERROR(struct_read(own, sizeof *own, callers, ARFUSION_CONFIG_V1_SIZE, "config"));
+  if (own->reserved) return error_set(arfusionInvalidArgument, "config.reserved is %d, it must be 0", own->reserved);
   if (own->maxTokens == 0 && own->hidden == 0 && own->dataType == 0) {
     own->maxTokens = default_tokens;
     own->hidden = default_hidden;
@@ -59,13 +62,14 @@ static arfusionResult_t config_read(arfusionConfig_t* own, const arfusionConfig_
     return error_set(arfusionInvalidArgument, "config.maxTokens x config.hidden is %lld x %lld, more than can be addressed",
                      (long long)own->maxTokens, (long long)own->hidden);
   }
-  if (own->reserved) return error_set(arfusionInvalidArgument, "config.reserved is %d, it must be 0", own->reserved);
   return arfusionSuccess;
 }
 
 static arfusionResult_t bootstrap_read(arfusionBootstrap_t* own, const arfusionBootstrap_t* callers) {
   FORWARD_IF_ERROR(struct_read(own, sizeof *own, callers, ARFUSION_BOOTSTRAP_V1_SIZE, "bootstrap"));
-  if (own->nranks < 1) return error_set(arfusionInvalidArgument, "bootstrap.nranks is %d, at least 1", own->nranks);
+  if (own->nranks < 1 || own->nranks > MOST_RANKS) {
+    return error_set(arfusionInvalidArgument, "bootstrap.nranks is %d, 1 to %d", own->nranks, MOST_RANKS);
+  }
   if (own->rank < 0 || own->rank >= own->nranks) {
     return error_set(arfusionInvalidArgument, "bootstrap.rank is %d, 0 to %d", own->rank, own->nranks - 1);
   }
@@ -73,6 +77,7 @@ static arfusionResult_t bootstrap_read(arfusionBootstrap_t* own, const arfusionB
   if (!own->allGather && own->nhosts <= 1 && own->nranks > 1) {
     return error_set(arfusionInvalidArgument, "bootstrap.allGather is NULL");
   }
+  if (own->reserved) return error_set(arfusionInvalidArgument, "bootstrap.reserved is %d, it must be 0", own->reserved);
   return arfusionSuccess;
 }
 
@@ -111,6 +116,26 @@ static arfusionResult_t disagree(const char* what, int rank_a, int64_t a, int ra
                    (long long)b, rank_b);
 }
 
+/* As it is written: the word of a choice, else the number. */
+static void setting_text(enum setting_id id, int64_t value, char* text, size_t bytes) {
+  const struct setting_info* info = setting_info(id);
+  const char* word = info->choices;
+  if (!word) {
+    snprintf(text, bytes, "%lld", (long long)value);
+    return;
+  }
+  for (; value > 0 && strchr(word, ' '); --value) word = strchr(word, ' ') + 1;
+  snprintf(text, bytes, "%.*s", (int)strcspn(word, " "), word);
+}
+
+static arfusionResult_t disagree_on_setting(enum setting_id id, int rank_a, int64_t a, int rank_b, int64_t b) {
+  char text_a[64], text_b[64];
+  setting_text(id, a, text_a, sizeof text_a);
+  setting_text(id, b, text_b, sizeof text_b);
+  return error_set(arfusionInvalidUsage, "ranks disagree on %s: %s on rank %d, %s on rank %d", setting_info(id)->name, text_a,
+                   rank_a, text_b, rank_b);
+}
+
 static arfusionResult_t records_agree(const struct record* records, int nranks, int my_rank) {
   for (int r = 0; r < nranks; ++r) {
     const struct record* other = &records[r];
@@ -134,7 +159,7 @@ static arfusionResult_t records_agree(const struct record* records, int nranks, 
     const struct record* other = &records[r];
     for (int i = 0; i < SETTING_COUNT; ++i) {
       if (other->settings[i] != first->settings[i]) {
-        return disagree(setting_info(i)->name, 0, first->settings[i], r, other->settings[i]);
+        return disagree_on_setting(i, 0, first->settings[i], r, other->settings[i]);
       }
     }
     if (other->max_tokens != first->max_tokens) return disagree("config.maxTokens", 0, first->max_tokens, r, other->max_tokens);
@@ -293,8 +318,10 @@ arfusionResult_t comm_init(struct context* ctx, int dev, const arfusionConfig_t*
   log_set_device(dev);
   arfusionResult_t result = arfusionSuccess;
   if (bootstrap.nhosts > 1) {
+    arfusionConfig_t unused;
     turn_everything_down(&comm->facts, arfusionReasonSeveralHosts, bootstrap.nhosts, 1);
-    result = device_check(ctx, dev);
+    result = config_read(&unused, config);
+    if (result == arfusionSuccess) result = device_check(ctx, dev);
   } else {
     result = comm_set_up(comm, ctx, config, &bootstrap);
   }

@@ -3,7 +3,6 @@
  * log.c: see log.h. A line leaves the process in one write, so that the lines of several ranks on one terminal do not
  * mix.
  */
-#define _GNU_SOURCE
 #include "plugin/core/log.h"
 
 #include <errno.h>

@@ -46,10 +46,7 @@ static arfusionResult_t plugin_init(void** ctx, arfusionDebugLogger_t logger) {
   if (!context) return error_set(arfusionSystemError, "out of memory for a context");
   log_configure(logger, arfusionLogWarn);
   arfusionResult_t result = settings_load(&context->settings);
-  if (result == arfusionSuccess) {
-    log_configure(logger, (arfusionLogLevel_t)context->settings.value[SETTING_DEBUG]);
-    result = choose_device(context);
-  }
+  if (result == arfusionSuccess) result = choose_device(context);
   if (result != arfusionSuccess) {
     free(context);
     return result;

@@ -5,7 +5,6 @@
  * Files are read as NCCL reads them: the first line for a name counts, names that are not ours are somebody else's, and
  * an empty value is no value.
  */
-#define _GNU_SOURCE
 #include "plugin/core/settings.h"
 
 #include <ctype.h>

@@ -17,7 +17,6 @@ static arfusionResult_t start(void) {
   struct library fresh = {0};
   log_configure(NULL, arfusionLogWarn);
   FORWARD_IF_ERROR(settings_load(&fresh.settings));
-  log_configure(NULL, (arfusionLogLevel_t)fresh.settings.value[SETTING_DEBUG]);
   switch (plugin_load(fresh.settings.text[SETTING_PLUGIN], &opened, text, sizeof text)) {
     case PLUGIN_LOAD_OK: break;
     case PLUGIN_LOAD_OFF: return error_set(arfusionInvalidUsage, "%s", text);
