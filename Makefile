@@ -79,7 +79,8 @@ HOSTLIB  := $(if $(HOST_OBJECTS),$(B)/libarfusion.so.1)
 BENCH    := $(if $(BENCH_OBJECTS),$(B)/arfusion-bench)
 UNIT     := $(patsubst %.c,$(B)/%,$(filter test/unit/test_%,$(call sources,test/unit)))
 SUPPORT  := $(call objects,$(filter test/unit/support%,$(call sources,test/unit)))
-GPUTEST  := $(if $(NVCC),$(patsubst %.c,$(B)/%,$(call sources,test/gpu)))
+GPU      := $(if $(NVCC),$(patsubst %.c,$(B)/%,$(call sources,test/gpu)))
+GPUTEST  := $(filter $(B)/test/gpu/test_%,$(GPU))
 EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/examples/*.cc)))
 MPICC    := $(shell command -v mpicc 2>/dev/null)
 BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
@@ -140,7 +141,7 @@ $(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(B)/libarfusion-internal.a $(BENCH
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(LIBS)
 
-programs: all $(UNIT) $(GPUTEST)
+programs: all $(UNIT) $(GPU)
 bench: all $(BENCHES)
 
 # ---------------------------------------------------------------- goals
@@ -150,8 +151,8 @@ demo: all
 test: programs
 	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" bash test/run.sh $(UNIT) $(wildcard test/cli/*.sh)
 
-test-gpu: all $(GPUTEST)
-	@B=$(B) bash test/run.sh $(GPUTEST) $(wildcard test/gpu/*.sh)
+test-gpu: all $(GPU)
+	@B=$(B) bash test/run.sh $(GPUTEST)
 
 resources:
 	$(if $(NVCC),,$(error make resources needs nvcc))

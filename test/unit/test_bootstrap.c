@@ -4,7 +4,6 @@
  * the vote; descriptors. What goes wrong is in test_bootstrap_errors.c, the environment in
  * test_bootstrap_environment.c.
  */
-#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

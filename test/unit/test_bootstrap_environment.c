@@ -3,7 +3,6 @@
  * test_bootstrap_environment.c: the bootstrap from torchrun's variables: jobs side by side, several hosts, wrong
  * variables.
  */
-#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -3,7 +3,6 @@
  * test_bootstrap_errors.c: what can go wrong when ranks meet. All that are there must get an error that says what it
  * was, within the time limit, and nothing may be left open.
  */
-#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

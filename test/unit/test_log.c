@@ -2,7 +2,6 @@
  *
  * test_log.c: the form of log lines, the level, the host's logger, and the last error of a thread.
  */
-#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

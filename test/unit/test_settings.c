@@ -2,7 +2,6 @@
  *
  * test_settings.c: the three sources and their order, the forms of values, and what is said about wrong ones.
  */
-#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
