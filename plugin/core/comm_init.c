@@ -259,7 +259,9 @@ static arfusionResult_t workspaces_create(struct comm* comm, const struct contex
 }
 
 static void capacity_fill(struct comm* comm) {
+  const arfusionAlgorithm_t forced = comm->facts.forced;
   for (int a = 0; a < ARFUSION_NUM_ALGORITHMS; ++a) {
+    if (forced != arfusionAlgoAuto && a != (int)forced) continue;
     if (comm->facts.launch_bytes[a] > comm->capacity.maxLaunchBytes) {
       comm->capacity.maxLaunchBytes = comm->facts.launch_bytes[a];
     }

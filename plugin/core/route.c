@@ -4,6 +4,8 @@
  */
 #include "plugin/core/route.h"
 
+#include <limits.h>
+
 #include "kernels/op.h"
 
 static void turn_down(arfusionRoute_t* route, arfusionReason_t reason, int64_t value, int64_t limit) {
@@ -59,7 +61,13 @@ static arfusionAlgorithm_t choose(const struct route_facts* facts, const arfusio
   if (facts->forced != arfusionAlgoAuto) return facts->forced;
   int i = 0;
   while (bytes > facts->automatic[i].up_to_bytes) ++i;
-  return facts->automatic[i].algorithm;
+  arfusionAlgorithm_t algorithm = facts->automatic[i].algorithm;
+  if (facts->launch_bytes[algorithm] >= unit_bytes(request)) return algorithm;
+  /* A row too long for it may fit the slots of another one. */
+  for (int a = 0; a < ARFUSION_NUM_ALGORITHMS; ++a) {
+    if (facts->launch_bytes[a] > facts->launch_bytes[algorithm]) algorithm = (arfusionAlgorithm_t)a;
+  }
+  return algorithm;
 }
 
 int route_request_supported(const arfusionRequest_t* request, arfusionRoute_t* route) {
@@ -115,5 +123,6 @@ void route_select(const struct route_facts* facts, const arfusionRequest_t* requ
   const int64_t rows =
       request->pattern == arfusionPatternAllReduce ? request->tokens * request->hidden : request->tokens;
   route->algorithm = algorithm;
-  route->launches = (int)((rows + per_launch - 1) / per_launch);
+  const int64_t launches = (rows + per_launch - 1) / per_launch;
+  route->launches = launches < INT_MAX ? (int)launches : INT_MAX; /* more is asked about, but never enqueued */
 }

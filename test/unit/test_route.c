@@ -173,13 +173,16 @@ static void test_table(void** state) {
   }
 }
 
-/* A row that no launch can take is turned down, not cut. */
+/* A row that no launch of one algorithm can take goes to another one; if there is none it is turned down, not cut. */
 static void test_row_larger_than_a_launch(void** state) {
   struct route_facts facts = base_facts();
   arfusionRequest_t request = base_request();
   (void)state;
   facts.launch_bytes[arfusionAlgoOneshotLamport] = 8191;
-  const arfusionRoute_t route = select_route(&facts, &request);
+  arfusionRoute_t route = select_route(&facts, &request);
+  assert_int_equal(route.algorithm, arfusionAlgoOneshotSync);
+  facts.launch_bytes[arfusionAlgoOneshotSync] = 8190;
+  route = select_route(&facts, &request);
   assert_int_equal(route.reason, arfusionReasonWorkspace);
   assert_int_equal(route.value, 8192);
   assert_int_equal(route.limit, 8191);
