@@ -3,7 +3,7 @@
  * mpi_baseline.c: the plugin on the host against what a C program has today: MPI_Allreduce, then residual and RMSNorm
  * in plain C. Two MPI ranks, fp32, both ways alternating in the same two processes.
  *
- *   mpirun -n 2 mpi_baseline
+ *   ARFUSION_PLUGIN=build/libarfusion-plugin.so mpirun -n 2 build/test/bench/mpi_baseline
  *
  * The plugin is found as every host program finds it, and its ranks talk through MPI_Allgather during set-up.
  */
@@ -29,7 +29,14 @@ struct baseline {
   float *input, *residual, *gamma, *sum, *residual_out, *norm_out;
 };
 
-/* Ends all ranks. */
+/* For what is wrong on all ranks alike: one line, and the exit code. */
+static int give_up(int rank, const char* why) {
+  if (rank == 0) fprintf(stderr, "mpi_baseline: %s\n", why);
+  MPI_Finalize();
+  return 2;
+}
+
+/* For what may be wrong on one: ends all. */
 static void fail(const char* what, const char* why) {
   fprintf(stderr, "mpi_baseline: %s: %s\n", what, why);
   MPI_Abort(MPI_COMM_WORLD, 2);
@@ -139,10 +146,12 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &nranks);
-  if (nranks != 2) fail("ranks", "run it with mpirun -n 2");
+  if (nranks != 2) return give_up(rank, "run it with mpirun -n 2");
 
   setenv("ARFUSION_DEVICE", "host", 1);
-  if (plugin_load(getenv(PLUGIN_LOAD_SETTING), &library, error, sizeof(error)) != PLUGIN_LOAD_OK) fail("plugin", error);
+  if (plugin_load(getenv(PLUGIN_LOAD_SETTING), &library, error, sizeof(error)) != PLUGIN_LOAD_OK) {
+    return give_up(rank, error);
+  }
   b.plugin = library.table;
   arfusionBootstrap_t bootstrap = {
       .size = sizeof(bootstrap), .rank = rank, .nranks = nranks, .nhosts = 1, .allGather = all_gather};
