@@ -53,6 +53,9 @@ arfusionResult_t arfusionGetProperties(int dev, arfusionProperties_t* props) {
 
 /* ---------------------------------------------------------------- making communicators */
 
+/* arfusionConfig_t's default. */
+static const int64_t default_tokens = 16384, default_hidden = 8192;
+
 static struct arfusionComm* comm_new(const struct library* library, const arfusionConfig_t* config) {
   struct arfusionComm* comm = calloc(1, sizeof *comm);
   if (!comm) {
@@ -62,7 +65,9 @@ static struct arfusionComm* comm_new(const struct library* library, const arfusi
   comm->library = library;
   comm->bootstrap.size = sizeof comm->bootstrap;
   /* The plugin checks the configuration; only its metadata is kept here. */
-  if (config && config->size >= ARFUSION_CONFIG_V1_SIZE) {
+  comm->max_tokens = default_tokens;
+  comm->hidden = default_hidden;
+  if (config && config->size >= ARFUSION_CONFIG_V1_SIZE && (config->maxTokens || config->hidden)) {
     comm->max_tokens = config->maxTokens;
     comm->hidden = config->hidden;
   }

@@ -14,7 +14,7 @@ enum { SUPPORT_MAX_RANKS = 32 };
 
 /* How a rank's function ended. */
 struct support_outcome {
-  int ended;               /* 0: its process died, or was killed because it hung */
+  int ended;               /* 0: its process died, hung and was killed, or leaks memory */
   arfusionResult_t result;
   char text[1024];         /* getLastError, if result is an error */
   double seconds;
