@@ -36,8 +36,8 @@ WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes $(if
 SANITIZE := $(if $(filter 1,$(ASAN)),-fsanitize=address) \
             $(if $(filter 1,$(UBSAN)),-fsanitize=undefined -fno-sanitize-recover=undefined) \
             $(if $(filter 1,$(TSAN)),-fsanitize=thread)
-DEFINES  := -D_GNU_SOURCE= -DARFUSION_VERSION=\"$(VERSION)\"
-C_FLAGS   = -std=c11 $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(WARNINGS) $(SANITIZE) $(DEFINES) -I. -Iinclude \
+DEFINES  := -DARFUSION_VERSION=\"$(VERSION)\"
+C_FLAGS   = -std=c11 -D_GNU_SOURCE $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(WARNINGS) $(SANITIZE) $(DEFINES) -I. -Iinclude \
             -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -pthread
 LD_FLAGS  = $(LDFLAGS) $(SANITIZE) -pthread
 LIBS     := -ldl -lrt -lm
@@ -57,7 +57,7 @@ NVCC_GENCODE ?= -gencode=arch=compute_80,code=[compute_80,sm_80] -gencode=arch=c
   -gencode=arch=compute_90,code=[compute_90,sm_90] -gencode=arch=compute_100f,code=sm_100f \
   -gencode=arch=compute_120f,code=sm_120f
 NVCC_FLAGS := -std=c++17 -O3 -I. -Iinclude $(DEFINES) $(NVCC_GENCODE) -ccbin $(CC:gcc=g++) --fmad=false -lineinfo \
-  -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti $(if $(filter 1,$(WERROR)),-Werror all-warnings)
+  -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics $(if $(filter 1,$(WERROR)),-Werror all-warnings)
 endif
 NCCL_H := $(firstword $(wildcard $(addsuffix /include/nccl.h,$(NCCL_HOME) $(CUDA_HOME) /usr/local /usr)))
 DEFINES += $(if $(and $(NVCC),$(NCCL_H)),-DARFUSION_HAVE_NCCL_H=1)
