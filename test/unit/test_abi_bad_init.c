@@ -4,6 +4,7 @@
  * leave or that have no resources. All ranks that are there get the error, within the time limit, and nothing is left over.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,6 +26,7 @@ static int set_up(void** state) {
   (void)state;
   support_setting("ARFUSION_DEVICE", "host");
   support_setting("ARFUSION_INIT_TIMEOUT", "1");
+  support_setting("NCCL_CONF_FILE", "/dev/null");
   ctx = support_context();
   return !ctx;
 }
@@ -161,6 +163,7 @@ struct meeting {
   int odd_nranks, odd_number;  /* what it says of itself; 0: the truth */
   int leaves;                  /* 1: it does not come; 2: it leaves between bootstrap and commInit */
   int descriptors;             /* it may open no more than these; 0: no limit */
+  int file_bytes;              /* its files, which shared memory counts as, may be no larger; 0: no limit */
 };
 
 static struct meeting meeting_make(int nranks, int odd_rank) {
@@ -169,17 +172,10 @@ static struct meeting meeting_make(int nranks, int odd_rank) {
   return meeting;
 }
 
-static arfusionResult_t meet(int rank, void* argument, struct support_outcome* outcome) {
-  const struct meeting* meeting = argument;
+static arfusionResult_t meet_in(void* own, int rank, const struct meeting* meeting, struct support_outcome* outcome) {
   const int odd = rank == meeting->odd_rank;
   arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap};
-  void *own = ctx, *comm = NULL;
-  if (odd && meeting->leaves == 1) return arfusionSuccess;
-  if (odd && meeting->name) {
-    support_setting(meeting->name, meeting->value);
-    own = support_context();
-    if (!own) return arfusionInternalError;
-  }
+  void* comm = NULL;
   const int nranks = odd && meeting->odd_nranks ? meeting->odd_nranks : meeting->nranks;
   arfusionResult_t result =
       plugin->bootstrapUniqueId(own, &meeting->id, nranks, odd && meeting->odd_number ? meeting->odd_number : rank, &bootstrap);
@@ -189,16 +185,33 @@ static arfusionResult_t meet(int rank, void* argument, struct support_outcome* o
   if (odd && meeting->descriptors) {
     setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)(before - 3 + meeting->descriptors), 4096});
   }
+  if (odd && meeting->file_bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){(rlim_t)meeting->file_bytes, RLIM_INFINITY});
+  }
   if (!odd || meeting->leaves != 2) {
     result = plugin->commInit(own, odd ? meeting->odd_dev : 0, config->size ? config : NULL, &bootstrap, &comm);
   }
-  if (odd && meeting->descriptors) setrlimit(RLIMIT_NOFILE, &(struct rlimit){1024, 4096});
+  if (odd) setrlimit(RLIMIT_NOFILE, &(struct rlimit){1024, 4096});
+  if (odd) setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
   outcome->value[0] = support_descriptors() - before;
   outcome->value[1] = support_mappings("arfusion");
   outcome->value[2] = comm != NULL;
   if (result == arfusionSuccess && comm) result = support_operation(comm, rank, nranks);
   if (comm) plugin->commFinalize(comm);
   plugin->bootstrapDestroy(own, &bootstrap);
+  return result;
+}
+
+static arfusionResult_t meet(int rank, void* argument, struct support_outcome* outcome) {
+  const struct meeting* meeting = argument;
+  const int odd = rank == meeting->odd_rank;
+  if (odd && meeting->leaves == 1) return arfusionSuccess;
+  if (!odd || !meeting->name) return meet_in(ctx, rank, meeting, outcome);
+  support_setting(meeting->name, meeting->value);
+  void* own = support_context();
+  const arfusionResult_t result = own ? meet_in(own, rank, meeting, outcome) : arfusionInternalError;
+  if (own) plugin->finalize(own);
   return result;
 }
 
@@ -234,7 +247,6 @@ static void ranks_with_other_settings_are_named_on_all_ranks(void** state) {
   };
   for (size_t i = 0; i < sizeof different / sizeof different[0]; ++i) {
     struct meeting meeting = meeting_make(3, 2);
-    if (!different[i].value) support_setting("NCCL_CONF_FILE", "/dev/null");
     meeting.name = different[i].name;
     meeting.value = different[i].value;
     meeting_fails(&meeting, arfusionInvalidUsage, different[i].words, 0, MISSING_AFTER);
@@ -339,6 +351,14 @@ static void a_rank_without_descriptors_fails_all_and_leaves_nothing(void** state
   }
 }
 
+static void a_rank_without_memory_fails_all_and_leaves_nothing(void** state) {
+  (void)state;
+  struct meeting meeting = meeting_make(3, 2);
+  meeting.file_bytes = 65536;
+  meeting_fails(&meeting, arfusionSystemError, "rank 2|no shared memory for a workspace of|File too large", 0,
+                MISSING_AFTER + 1.5);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(wrong_bootstraps_are_errors_that_name_the_field),
@@ -353,6 +373,7 @@ int main(void) {
       cmocka_unit_test(ranks_outside_are_errors_at_once),
       cmocka_unit_test(missing_ranks_are_named_at_the_time_limit),
       cmocka_unit_test(a_rank_without_descriptors_fails_all_and_leaves_nothing),
+      cmocka_unit_test(a_rank_without_memory_fails_all_and_leaves_nothing),
   };
   return cmocka_run_group_tests_name("abi_bad_init", tests, set_up, tear_down);
 }

@@ -291,6 +291,29 @@ static void a_rank_that_does_not_call_is_named_at_the_time_limit(void** state) {
   comms_end(others);
 }
 
+static void a_rank_may_be_late(void** state) {
+  (void)state;
+  support_setting("ARFUSION_TIMEOUT", "0"); /* for ever */
+  void* endless = support_context();
+  support_setting("ARFUSION_TIMEOUT", NULL);
+  void* const contexts[] = {hasty, endless};
+  for (int c = 0; c < 2; ++c) {
+    void* comms[NRANKS];
+    struct waiter waiters[NRANKS];
+    comms_make(contexts[c], comms);
+    for (int r = 0; r < NRANKS; ++r) {
+      waiter_start(&waiters[r], comms[r], r, arfusionAlgoAuto);
+      support_sleep(0.3);
+    }
+    for (int r = 0; r < NRANKS; ++r) {
+      pthread_join(waiters[r].thread, NULL);
+      assert_int_equal(waiters[r].result, arfusionSuccess);
+    }
+    comms_end(comms);
+  }
+  assert_int_equal(plugin->finalize(endless), arfusionSuccess);
+}
+
 static void a_rank_that_has_finalized_is_missed_like_any_other(void** state) {
   (void)state;
   void* comms[NRANKS];
@@ -352,6 +375,7 @@ int main(void) {
       cmocka_unit_test(async_errors_are_cut_to_the_callers_size),
       cmocka_unit_test(async_errors_may_be_asked_for_all_the_time),
       cmocka_unit_test(a_rank_that_does_not_call_is_named_at_the_time_limit),
+      cmocka_unit_test(a_rank_may_be_late),
       cmocka_unit_test(a_rank_that_has_finalized_is_missed_like_any_other),
       cmocka_unit_test(a_process_that_is_killed_ends_the_others_at_the_time_limit),
   };

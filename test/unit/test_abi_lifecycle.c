@@ -91,6 +91,24 @@ static void contexts_come_and_go(void** state) {
   }
 }
 
+static arfusionResult_t context_of_a_thread(int rank, void* argument, struct support_outcome* outcome) {
+  void *own = support_context(), *comms[2];
+  (void)rank;
+  (void)argument;
+  arfusionResult_t result = plugin->commInitAll(own, 2, NULL, &small, comms);
+  if (result != arfusionSuccess) return result;
+  outcome->value[0] = support_operation_all(comms, 2);
+  for (int r = 0; r < 2; ++r) plugin->commFinalize(comms[r]);
+  return plugin->finalize(own);
+}
+
+static void threads_may_have_contexts_of_their_own(void** state) {
+  (void)state;
+  struct support_outcome outcomes[4];
+  support_threads(4, context_of_a_thread, NULL, outcomes);
+  for (int r = 0; r < 4; ++r) assert_true(outcomes[r].result == arfusionSuccess && outcomes[r].value[0]);
+}
+
 static void a_context_keeps_the_settings_of_its_init(void** state) {
   (void)state;
   void* none = context_with("ARFUSION_ALGO", "none");
@@ -301,6 +319,7 @@ static void the_environment_joins_processes(void** state) {
   int nranks = 4;
   support_processes(nranks, meet_by_environment, &nranks, outcomes);
   for (int r = 0; r < nranks; ++r) {
+    assert_true(outcomes[r].ended);
     if (outcomes[r].result != arfusionSuccess) fail_msg("rank %d: %d, %s", r, outcomes[r].result, outcomes[r].text);
     assert_int_equal(outcomes[r].value[0], r);
   }
@@ -405,6 +424,8 @@ static arfusionResult_t init_on_several_hosts(int rank, void* argument, struct s
   outcome->value[1] = route.value;
   outcome->value[2] = route.limit;
   plugin->commFinalize(comm);
+  plugin->bootstrapDestroy(own, &bootstrap);
+  plugin->finalize(own);
   return result;
 }
 
@@ -416,6 +437,7 @@ static void ranks_on_several_hosts_are_turned_down(void** state) {
   plugin->getUniqueId(ctx, &meeting.ids[0]);
   support_processes(4, init_on_several_hosts, &meeting, outcomes);
   for (int r = 0; r < 4; ++r) {
+    assert_true(outcomes[r].ended);
     assert_int_equal(outcomes[r].result, arfusionSuccess);
     assert_int_equal(outcomes[r].value[0], arfusionReasonSeveralHosts);
     assert_int_equal(outcomes[r].value[1], 2);
@@ -457,6 +479,7 @@ static void two_hundred_communicators_leave_nothing_behind(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(contexts_come_and_go),
+      cmocka_unit_test(threads_may_have_contexts_of_their_own),
       cmocka_unit_test(a_context_keeps_the_settings_of_its_init),
       cmocka_unit_test(the_host_device_says_what_it_is),
       cmocka_unit_test(every_reason_has_a_sentence),
