@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * host_compute_avx2.c: the vector functions for x86-64 with AVX2, and F16C, which every processor with AVX2 has. The rest
- * of the library stays plain x86-64.
+ * host_compute_avx2.c: the vector functions for x86-64 with AVX2, and F16C, which every processor with AVX2 has. The
+ * rest of the library stays plain x86-64.
  */
 #include "kernels/host/host_internal.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * host_internal.h: what the host kernels' files share: the control words of a workspace, an operation under way (a task),
- * the waits, and the table of vector functions that is picked once for each operation.
+ * host_internal.h: what the host kernels' files share: the control words of a workspace, an operation under way (a
+ * task), the waits, and the table of vector functions that is picked once for each operation.
  *
  * The unit of work is one segment of one row (32 packs, 256 elements; the last of a row may be shorter). Units are
- * numbered row by row. In slots, rows are padded to whole packs and stand one after the other, so that a range of units is
- * also a range of bytes there.
+ * numbered row by row. In slots, rows are padded to whole packs and stand one after the other, so that a range of units
+ * is also a range of bytes there.
  */
 #ifndef ARFUSION_KERNELS_HOST_INTERNAL_H_
 #define ARFUSION_KERNELS_HOST_INTERNAL_H_
@@ -36,22 +36,21 @@ struct host_compute {
   void (*sum)(float* acc, const void* const* src, int nsrc, int n, int first);
   /* Writes n elements of src to a Lamport slot, -0.0 as +0.0. */
   void (*send)(void* slot, const void* src, int64_t n);
-  /* acc = (first ? +0.0 : acc) + slot, and puts the sentinel back, from element `done` on, as far as the slot's words have
-   * arrived. Returns how far that was (the next call's `done`): n or more when all is done. */
+  /* acc = (first ? +0.0 : acc) + slot, and puts the sentinel back, from element `done` on, as far as the slot's words
+   * have arrived. Returns how far that was (the next call's `done`): n or more when all is done. */
   int (*receive)(float* acc, void* slot, int done, int n, int first);
   /* dst = T(acc). */
   void (*store)(void* dst, const float* acc, int n);
-  /* y = T(fp32(T(acc)) + residual), or T(acc) if residual is NULL; into dst and, as fp32, into acc. */
-  void (*residual)(void* dst, float* acc, const void* residual, int n);
-  /* The sum of squares of a segment of which n elements are there; fills the rest of it with +0.0. */
-  float (*squares)(float acc[HOST_SEGMENT], int n);
+  /* dst = y = T(fp32(T(acc)) + residual), or T(acc) if residual is NULL, for a segment of which n elements are there.
+   * Returns the sum of squares of y over the segment. */
+  float (*finish)(void* dst, const float* acc, const void* residual, int n);
   /* dst = T((y * scale) * (weight_bias + gamma)). */
   void (*norm)(void* dst, const void* y, const void* gamma, int64_t n, float scale, float weight_bias);
   /* The same with gamma in fp32. */
   void (*norm_gamma_fp32)(void* dst, const void* y, const void* gamma, int64_t n, float scale, float weight_bias);
 };
 
-/* The table for this processor and `dtype`. The second and third are its choices; avx2 is NULL where it is not there. */
+/* The table for this processor and `dtype`. The other two are its choices; avx2 is NULL where it is not there. */
 const struct host_compute* host_compute_select(arfusionDataType_t dtype);
 const struct host_compute* host_compute_base(arfusionDataType_t dtype);
 const struct host_compute* host_compute_avx2(arfusionDataType_t dtype);
@@ -86,8 +85,8 @@ int64_t host_task_packed(const struct host_task* task, int64_t unit);
 /* The own input of a unit. */
 const void* host_task_input(const struct host_task* task, const struct host_unit* unit);
 
-/* Calls `copy(dst, src, n)` for each piece of the own input within [begin, end) that is contiguous in both places. `slot` is
- * where unit 0 goes. */
+/* Calls `copy(dst, src, n)` for each piece of the own input within [begin, end) that is contiguous in both places.
+ * `slot` is where unit 0 goes. */
 void host_task_copy_input(const struct host_task* task, unsigned char* slot, int64_t begin, int64_t end,
                           void (*copy)(void* dst, const void* src, int64_t n));
 
@@ -95,7 +94,7 @@ void host_task_copy_input(const struct host_task* task, unsigned char* slot, int
 void host_task_stage(const struct host_task* task, unsigned char* slot, int64_t begin, int64_t end);
 
 /* What follows the sum (in acc) of one unit. Units of a row must come in order. */
-void host_task_finish(struct host_task* task, const struct host_unit* unit, float acc[HOST_SEGMENT]);
+void host_task_finish(struct host_task* task, const struct host_unit* unit, const float acc[HOST_SEGMENT]);
 
 /* The algorithms: 0, or -1 with the failure set. */
 int host_lamport_run(struct host_task* task);

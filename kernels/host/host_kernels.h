@@ -3,8 +3,8 @@
  * host_kernels.h: the fused operation in C for memory that ranks (processes or threads) share.
  *
  * A rank's workspace is one shared mapping; every rank maps everybody's. plugin/core makes and maps them, sets up a
- * host_comm, calls host_comm_reset on its own workspace *before* any peer may use it, and then host_run, one thread at a
- * time per communicator. host_run is synchronous.
+ * host_comm, calls host_comm_reset on its own workspace *before* any peer may use it, and then host_run, one thread at
+ * a time per communicator. host_run is synchronous.
  */
 #ifndef ARFUSION_KERNELS_HOST_H_
 #define ARFUSION_KERNELS_HOST_H_
@@ -29,7 +29,7 @@ struct host_control;
 
 struct host_comm {
   int rank, nranks;
-  int yield;                                       /* ranks outnumber processors: give the processor away while waiting */
+  int yield;                                       /* ranks outnumber processors: give it away while waiting */
   uint64_t timeout_ns;                             /* of one wait; 0: for ever */
   struct host_layout layout;
   unsigned char* workspace[ARFUSION_MAX_RANKS];    /* as mapped in this process; [rank] is the own one */
@@ -38,23 +38,23 @@ struct host_comm {
   uint64_t lamport_epoch, sync_epoch;              /* operations done so far, by the own count */
 };
 
-/* The layout for requests of up to max_request_bytes within limit_bytes a rank. Slots are as large as the request if the
- * limit allows, else smaller (requests then take several launches); at least 64 KiB. */
+/* The layout for requests of up to max_request_bytes within limit_bytes a rank. Slots are as large as the request if
+ * the limit allows, else smaller (requests then take several launches); at least 64 KiB. */
 void host_layout_compute(struct host_layout* layout, int nranks, int64_t max_request_bytes, int64_t limit_bytes);
 
 /* Largest slot bytes (kernel_slot_bytes) that one host_run takes with this algorithm. */
 size_t host_layout_launch_bytes(const struct host_layout* layout, arfusionAlgorithm_t algorithm);
 
-/* Prepares the own workspace (control words zero, Lamport slots holding the sentinel) and the counters of `comm`. Before
- * any other rank touches it. */
+/* Prepares the own workspace (control words zero, Lamport slots holding the sentinel) and the counters of `comm`.
+ * Before any other rank touches it. */
 void host_comm_reset(struct host_comm* comm);
 
 /* commAbort: ends a running host_run and every later one, and those of the peers that wait for this rank, which see
  * KERNEL_FAILURE_REMOTE. From any thread, also between operations. */
 void host_comm_abort(struct host_comm* comm);
 
-/* Does `op` with the other ranks, which call it with the same algorithm and shape. 0, or -1 with comm->failure set: outputs
- * are then undefined and every later call returns -1 at once. */
+/* Does `op` with the other ranks, which call it with the same algorithm and shape. 0, or -1 with comm->failure set:
+ * outputs are then undefined and every later call returns -1 at once. */
 int host_run(struct host_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op);
 
 /* What follows the sum: op->input holds it. No other rank is involved. Pattern residual_rmsnorm. */

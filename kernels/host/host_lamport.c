@@ -4,18 +4,18 @@
  * not the sentinel has arrived.
  *
  * Two buffers, used in turn, are enough. A slot of operation n is used again in n+2. Its sender goes on to n+2 after it
- * has received all of the reader's n+1, which the reader sent after it had read and cleared all of its n. The fences make
- * this order hold where processors reorder: what the reader cleared before its release fence is seen as cleared by who
- * has read a word sent after it and has passed an acquire fence.
+ * has received all of the reader's n+1, which the reader sent after it had read and cleared all of its n. The fences
+ * make this order hold where processors reorder: what the reader cleared before its release fence is seen as cleared by
+ * who has read a word sent after it and has passed an acquire fence.
  */
 #include "kernels/host/host_internal.h"
 
 /* Bytes sent ahead of what is being received: the peers' rows travel while the own ones are computed. */
-#define CHUNK_BYTES 16384
+#define CHUNK_BYTES 65536
 
 #pragma GCC diagnostic push
 #if defined(__SANITIZE_THREAD__)
-#pragma GCC diagnostic ignored "-Wtsan" /* it does not model fences, and need not: slot words are only touched atomically */
+#pragma GCC diagnostic ignored "-Wtsan" /* fences are not modelled; slot words are only touched atomically anyway */
 #endif
 static void fence_release(void) { atomic_thread_fence(memory_order_release); }
 static void fence_acquire(void) { atomic_thread_fence(memory_order_acquire); }

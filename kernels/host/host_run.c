@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * host_run.c: the entry points. The numerics need round-to-nearest and subnormals, whatever mode the caller computes in.
+ * host_run.c: the entry points. The numerics need round-to-nearest and subnormals, whatever mode the caller computes
+ * in.
  */
 #include <assert.h>
 

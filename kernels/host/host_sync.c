@@ -3,18 +3,18 @@
  * host_sync.c: the algorithms that order themselves by flags. In both, a rank copies its input into one half of its
  * `stage` once, and says so in `staged`.
  *   one-shot sync  every rank reads all inputs.
- *   two-shot       every rank reduces its share of the packs into one half of its `sums`, says so in `reduced`, and reads
- *                  the others' sums.
+ *   two-shot       every rank reduces its share of the packs into one half of its `sums`, says so in `reduced`, and
+ *                  reads the others' sums.
  * Both work piece by piece, so that one piece is copied while the peers' copies of the one before are on their way.
  *
- * Two halves, used in turn by both algorithms, are enough, with no barrier at the end. What a rank wrote for operation n
- * is overwritten in its n+2. It gets there after its n+1, in which it has waited for a `staged` of every peer (at the
+ * Two halves, used in turn by both algorithms, are enough, with no barrier at the end. What a rank wrote for operation
+ * n is overwritten in its n+2. It gets there after its n+1, in which it has waited for a `staged` of every peer (at the
  * least for the first piece, also of peers whose share is empty) that the peer set after its n had ended: release and
  * acquire order all that the peer read for n before what is now written.
  */
 #include "kernels/host/host_internal.h"
 
-#define ONESHOT_PIECE_BYTES 16384
+#define ONESHOT_PIECE_BYTES 32768
 #define TWOSHOT_SHARE_UNITS 32 /* all ranks must use the same pieces: nothing local may decide */
 #define SHARE_ALIGN_PACKS 8    /* shares begin on their own cache lines */
 

@@ -36,8 +36,8 @@ struct host_unit host_task_unit(const struct host_task* task, int64_t unit) {
                             .count = left < HOST_SEGMENT ? (int)left : HOST_SEGMENT};
 }
 
-static inline const unsigned char* element_at(const struct host_task* task, const void* base, int64_t stride, int64_t row,
-                                              int64_t column) {
+static inline const unsigned char* element_at(const struct host_task* task, const void* base, int64_t stride,
+                                              int64_t row, int64_t column) {
   return (const unsigned char*)base + (row * stride + column) * task->element;
 }
 
@@ -92,7 +92,7 @@ static float row_scale(const struct host_task* task) {
 
 /* y waits in an output for the row's sum of squares: it is already rounded to T, so nothing is lost, and norm_out's own
  * elements have been read by then where it is the input. */
-void host_task_finish(struct host_task* task, const struct host_unit* unit, float acc[HOST_SEGMENT]) {
+void host_task_finish(struct host_task* task, const struct host_unit* unit, const float acc[HOST_SEGMENT]) {
   const struct kernel_op* op = task->op;
   const struct host_compute* compute = task->compute;
 
@@ -105,12 +105,10 @@ void host_task_finish(struct host_task* task, const struct host_unit* unit, floa
   int64_t y_stride = op->residual_out ? op->residual_out_stride : op->norm_out_stride;
   const void* residual = NULL;
   if (op->residual_in) residual = element_at(task, op->residual_in, op->residual_in_stride, unit->row, unit->column);
-  compute->residual((void*)element_at(task, y, y_stride, unit->row, unit->column), acc, residual, unit->count);
-  if (!op->norm_out) return;
-
   int64_t segment = unit->column / HOST_SEGMENT;
-  task->segment_sum[segment] = compute->squares(acc, unit->count);
-  if (segment + 1 < task->segments) return;
+  task->segment_sum[segment] =
+      compute->finish((void*)element_at(task, y, y_stride, unit->row, unit->column), acc, residual, unit->count);
+  if (!op->norm_out || segment + 1 < task->segments) return;
   int wide = op->gamma_dtype == arfusionFloat32 && op->dtype != arfusionFloat32;
   (wide ? compute->norm_gamma_fp32 : compute->norm)(
       (void*)element_at(task, op->norm_out, op->norm_out_stride, unit->row, 0),

@@ -86,7 +86,8 @@ int host_wait_again(struct host_wait* wait) {
   return 0;
 }
 
-int host_wait_flag(const struct host_task* task, int peer, const _Atomic uint64_t* flag, uint64_t target, int64_t unit) {
+int host_wait_flag(const struct host_task* task, int peer, const _Atomic uint64_t* flag, uint64_t target,
+                   int64_t unit) {
   if (atomic_load_explicit(flag, memory_order_acquire) >= target) return 0;
   struct host_wait wait = {.task = task, .peer = peer, .unit = unit};
   while (atomic_load_explicit(flag, memory_order_acquire) < target)
