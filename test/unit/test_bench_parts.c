@@ -28,12 +28,12 @@ static void test_percentiles(void** state) {
   assert_true(summary.median == 7 && summary.p10 == 7 && summary.p90 == 7);
 }
 
-static void test_rounds(void** state) {
+static void test_fitting(void** state) {
   (void)state;
-  assert_int_equal(measure_rounds(10, 100, 3, 50), 10);
-  assert_int_equal(measure_rounds(1000, 100, 3, 50), 3);
-  assert_int_equal(measure_rounds(1, 100, 3, 50), 50);
-  assert_int_equal(measure_rounds(0, 100, 3, 50), 50);
+  assert_int_equal(measure_fitting(10, 100, 3, 50), 10);
+  assert_int_equal(measure_fitting(1000, 100, 3, 50), 3);
+  assert_int_equal(measure_fitting(1, 100, 3, 50), 50);
+  assert_int_equal(measure_fitting(0, 100, 3, 50), 50);
 }
 
 /* ---------------------------------------------------------------- placement */
@@ -126,7 +126,7 @@ static void test_lookup(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_percentiles), cmocka_unit_test(test_rounds),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_percentiles), cmocka_unit_test(test_fitting),
                                      cmocka_unit_test(test_placement), cmocka_unit_test(test_variants),
                                      cmocka_unit_test(test_lookup)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,21 +213,21 @@ static int step_check(struct step* step, enum demo_bits* bits) {
 static int step_measure(struct step* step, struct demo_result* result) {
   struct bench_rank* rank = step->rank;
   struct measure_item items[2] = {{0}};
-  double elapsed, round_us = 0;
-  int count = step->unfused->available ? 2 : 1, rounds = GRAPH_REPLAYS, failed = 0;
+  double elapsed;
+  int count = step->unfused->available ? 2 : 1, rounds = 0, failed = 0;
   for (int i = 0; i < count && !failed; i++) {
     failed = measure_record(rank, i == 0 ? enqueue_fused : enqueue_unfused, step, 1, &items[i], &elapsed);
     items[i].operations = step->layers * DEMO_PER_LAYER;
-    round_us += elapsed;
   }
-  if (rank->device->kind == BENCH_DEVICE_HOST) {
-    rounds = measure_rounds(round_us, HOST_BUDGET_US, HOST_MIN_ROUNDS, MEASURE_MAX_ROUNDS);
+  if (!failed && rank->device->kind == BENCH_DEVICE_HOST) {
+    rounds = measure_run(rank, items, count, MEASURE_MAX_ROUNDS, HOST_MIN_ROUNDS, HOST_BUDGET_US);
+  } else if (!failed) {
+    rounds = measure_run(rank, items, count, GRAPH_REPLAYS, GRAPH_REPLAYS, 0);
   }
-  if (!failed) failed = measure_run(rank, items, count, rounds);
   for (int i = 0; i < count; i++) {
     if (items[i].batch != NULL) rank->device->discard(rank->device, items[i].batch);
   }
-  if (failed) return -1;
+  if (failed || rounds < 0) return -1;
   result->fused_us = measure_summarize(items[0].samples, rounds).median;
   if (count > 1) result->unfused_us = measure_summarize(items[1].samples, rounds).median;
   return 0;
@@ -242,9 +242,9 @@ static int run_row(struct step* step, const struct demo_row* row, int number) {
   step->row = row;
   step->number = number;
   if (step_prepare(step) != 0 || step_warm_up(step, &layer_us) != 0) return -1;
-  step->layers = on_host ? measure_rounds(layer_us, HOST_CHECK_US, 1, row->layers) : row->layers;
+  step->layers = on_host ? measure_fitting(layer_us, HOST_CHECK_US, 1, row->layers) : row->layers;
   if (step_check(step, &result.bits) != 0) return -1;
-  if (on_host) step->layers = measure_rounds(layer_us, HOST_BATCH_US, 1, row->layers);
+  if (on_host) step->layers = measure_fitting(layer_us, HOST_BATCH_US, 1, row->layers);
   if (step_measure(step, &result) != 0) return -1;
   rank->plugin->route(rank->comm, &step->requests[0], &route);
   result.algorithm = route.algorithm;

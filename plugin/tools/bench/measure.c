@@ -34,14 +34,17 @@ int measure_record(struct bench_rank* rank, int (*enqueue)(void* arg), void* arg
   return 0;
 }
 
-int measure_rounds(double round_us, double budget_us, int min, int max) {
-  double rounds = round_us > 0 ? budget_us / round_us : max;
-  if (rounds < min) return min;
-  return rounds > max ? max : (int)rounds;
+int measure_fitting(double each_us, double budget_us, int min, int max) {
+  double fitting = each_us > 0 ? budget_us / each_us : max;
+  if (fitting < min) return min;
+  return fitting > max ? max : (int)fitting;
 }
 
-int measure_run(struct bench_rank* rank, struct measure_item* items, int count, int rounds) {
-  for (int round = 0; round < rounds; round++) {
+int measure_run(struct bench_rank* rank, struct measure_item* items, int count, int rounds, int min_rounds,
+                double budget_us) {
+  double spent = 0;
+  int round = 0;
+  for (; round < rounds && (round < min_rounds || spent < budget_us); round++) {
     for (int i = 0; i < count; i++) {
       double elapsed, min, max;
       team_barrier(rank->team);
@@ -50,9 +53,10 @@ int measure_run(struct bench_rank* rank, struct measure_item* items, int count, 
       }
       over_ranks(rank, elapsed, &min, &max);
       items[i].samples[round] = min / items[i].operations;
+      spent += max;
     }
   }
-  return 0;
+  return round;
 }
 
 static int compare_doubles(const void* left, const void* right) {

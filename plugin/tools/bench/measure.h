@@ -26,11 +26,13 @@ struct measure_summary {
 int measure_record(struct bench_rank* rank, int (*enqueue)(void* arg), void* arg, int count, struct measure_item* item,
                    double* elapsed_us);
 
-/* Rounds of `round_us` each that fit into `budget_us`, at least `min` and at most `max`. */
-int measure_rounds(double round_us, double budget_us, int min, int max);
+/* How often something that takes `each_us` fits into `budget_us`, at least `min` and at most `max`. */
+int measure_fitting(double each_us, double budget_us, int min, int max);
 
-/* Replays all items in turn, `rounds` times. 0, or -1 after team_fail. */
-int measure_run(struct bench_rank* rank, struct measure_item* items, int count, int rounds);
+/* Replays all items in turn, `rounds` times, or fewer (but at least `min_rounds`) once `budget_us` has been spent.
+ * Returns the number of rounds, the same on all ranks, or -1 after team_fail. */
+int measure_run(struct bench_rank* rank, struct measure_item* items, int count, int rounds, int min_rounds,
+                double budget_us);
 
 /* Sorts the samples. Between two samples the percentiles are interpolated. */
 struct measure_summary measure_summarize(double* samples, int count);

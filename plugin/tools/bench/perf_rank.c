@@ -12,6 +12,8 @@
 
 #define EPS 1e-5f
 #define ROUNDS 20
+#define HOST_MIN_ROUNDS 5
+#define HOST_BUDGET_US 5e6 /* of a size */
 #define GRAPH_LAUNCHES 20
 #define HOST_BATCH_US 3e3
 #define HOST_MAX_CALLS 1000
@@ -67,7 +69,7 @@ static int path_record(struct path* path, struct measure_item* item) {
   if (rank->device->kind == BENCH_DEVICE_HOST) {
     if (measure_record(rank, enqueue_path, path, 1, item, &elapsed) != 0) return -1;
     rank->device->discard(rank->device, item->batch);
-    count = measure_rounds(elapsed, HOST_BATCH_US, 1, HOST_MAX_CALLS);
+    count = measure_fitting(elapsed, HOST_BATCH_US, 1, HOST_MAX_CALLS);
   }
   return measure_record(rank, enqueue_path, path, count, item, &elapsed);
 }
@@ -93,12 +95,17 @@ static int run_size(struct prober* prober, int64_t tokens, int64_t hidden) {
     failed = path_record(&paths[i], &items[count]);
     if (!failed) numbers[count++] = i;
   }
-  if (!failed) failed = measure_run(rank, items, count, ROUNDS);
+  int rounds = 0;
+  if (!failed && rank->device->kind == BENCH_DEVICE_HOST) {
+    rounds = measure_run(rank, items, count, ROUNDS, HOST_MIN_ROUNDS, HOST_BUDGET_US);
+  } else if (!failed) {
+    rounds = measure_run(rank, items, count, ROUNDS, ROUNDS, 0);
+  }
   for (int i = 0; i < count; i++) {
     rank->device->discard(rank->device, items[i].batch);
-    if (!failed) message.paths[numbers[i]] = measure_summarize(items[i].samples, ROUNDS);
+    if (rounds > 0) message.paths[numbers[i]] = measure_summarize(items[i].samples, rounds);
   }
-  if (failed) return -1;
+  if (failed || rounds < 0) return -1;
   if (rank->team->rank == 0) team_send(rank->team, &message, sizeof(message));
   return 0;
 }
