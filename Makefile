@@ -89,7 +89,7 @@ BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_bas
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PLUGIN) $(HOSTLIB) $(BENCH)
-	@$(if $(NVCC),true,echo "no nvcc found (CUDA_HOME=$(CUDA_HOME)): built for the host alone")
+	@$(if $(NVCC),true,echo "$(if $(filter 0,$(CUDA)),CUDA=0,no nvcc found): built for the host alone")
 
 # ---------------------------------------------------------------- rules
 $(B)/obj/%.c.o: %.c Makefile

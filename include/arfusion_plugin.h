@@ -311,7 +311,7 @@ typedef struct {
 
   /* Starts the plugin. `logger` takes log lines (NCCL's logger type); NULL: stderr, at the level of ARFUSION_DEBUG.
    * Settings are read here: the environment, then the file NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf. May be
-   * called several times; each context needs its finalize. */
+   * called several times; each context needs its finalize. The process has one logger: that of the last call that brought one. */
   arfusionResult_t (*init)(void** ctx, arfusionDebugLogger_t logger);
 
   /* Number of devices: the CUDA devices, or 1 (the host) with ARFUSION_DEVICE=host or where there is no GPU. */
@@ -368,7 +368,7 @@ typedef struct {
   arfusionResult_t (*commAbort)(void* comm);
 
   /* *result: arfusionSuccess, or why the communicator has failed. `text` (may be NULL) gets up to `bytes` characters: which
-   * rank waited for which, and for what. Any thread. */
+   * rank waited for which, and for what. A peer's failure shows once an operation of this rank has met it. Any thread. */
   arfusionResult_t (*commGetAsyncError)(void* comm, arfusionResult_t* result, char* text, size_t bytes);
 
   arfusionResult_t (*commGetCapacity)(void* comm, arfusionCapacity_t* capacity);

@@ -239,6 +239,13 @@ static arfusionResult_t check_reach(const struct device_ops* device, const struc
   return arfusionSuccess;
 }
 
+arfusionResult_t device_check_limit(const struct device_setup* setup, int64_t bytes) {
+  const int64_t limit = setup->settings->value[SETTING_WORKSPACE_LIMIT];
+  if (bytes <= limit) return arfusionSuccess;
+  return error_set(arfusionInvalidArgument, "ARFUSION_WORKSPACE_LIMIT is %lld bytes, %d ranks need at least %lld",
+                   (long long)limit, setup->nranks, (long long)bytes);
+}
+
 static arfusionResult_t workspaces_create(struct comm* comm, const struct context* ctx, const arfusionConfig_t* config,
                                           const arfusionBootstrap_t* bootstrap, const struct record* records) {
   struct device_facts facts[ARFUSION_MAX_RANKS];

@@ -29,6 +29,9 @@ struct device_setup {
   int64_t max_request_bytes;
 };
 
+/* An error if a workspace of `bytes`, the smallest for so many ranks, is over ARFUSION_WORKSPACE_LIMIT. */
+arfusionResult_t device_check_limit(const struct device_setup* setup, int64_t bytes);
+
 struct device_ops {
   int is_host;
   arfusionResult_t (*count)(int* ndev);

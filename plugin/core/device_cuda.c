@@ -169,6 +169,7 @@ static arfusionResult_t reset_workspace(const struct device_comm* comm) {
 static arfusionResult_t create_own(struct device_comm* comm, const struct device_setup* setup) {
   struct cuda_comm* kernels = &comm->kernels;
   FORWARD_IF_ERROR(check_connections(setup));
+  FORWARD_IF_ERROR(device_check_limit(setup, (int64_t)kernels->layout.total));
   CUDA_TRY(cudaHostAlloc((void**)&comm->mailbox, sizeof *comm->mailbox, cudaHostAllocMapped | cudaHostAllocPortable));
   memset(comm->mailbox, 0, sizeof *comm->mailbox);
   struct mailbox* as_seen_by_device;

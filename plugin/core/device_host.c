@@ -129,7 +129,8 @@ static arfusionResult_t host_create(const struct device_setup* setup, struct dev
     comm->kernels.timeout_ns = (uint64_t)setup->settings->value[SETTING_TIMEOUT] * 1000000000u;
     host_layout_compute(&comm->kernels.layout, setup->nranks, setup->max_request_bytes,
                         limit < largest_workspace ? limit : largest_workspace);
-    result = own_workspace(&comm->kernels, &fd);
+    result = device_check_limit(setup, (int64_t)comm->kernels.layout.total);
+    if (result == arfusionSuccess) result = own_workspace(&comm->kernels, &fd);
   }
   result = bootstrap_vote(setup->bootstrap, result);
   if (result != arfusionSuccess) goto fail;

@@ -100,6 +100,7 @@ static uint16_t to_float16(float value) {
 #define AS_IS(x) (x)
 /* Every element equal to -0.0 counts as +0.0 in a sum, as everywhere in this project. */
 #define FLOAT(x) ((x) + 0.0f)
+#define FLOAT64(x) ((x) + 0.0)
 #define BFLOAT16(x) (from_bfloat16(x) + 0.0f)
 #define FLOAT16(x) (from_float16(x) + 0.0f)
 DEFINE_REDUCE(int8, int8_t, int32_t, AS_IS, (int8_t), AS_IS)
@@ -109,7 +110,7 @@ DEFINE_REDUCE(uint32, uint32_t, uint64_t, AS_IS, (uint32_t), AS_IS)
 DEFINE_REDUCE(int64, int64_t, __int128, AS_IS, (int64_t), AS_IS)
 DEFINE_REDUCE(uint64, uint64_t, uint64_t, AS_IS, (uint64_t), AS_IS)
 DEFINE_REDUCE(float32, float, float, FLOAT, AS_IS, AS_IS)
-DEFINE_REDUCE(float64, double, double, AS_IS, AS_IS, AS_IS)
+DEFINE_REDUCE(float64, double, double, FLOAT64, AS_IS, AS_IS)
 DEFINE_REDUCE(float16, uint16_t, float, FLOAT16, AS_IS, to_float16)
 DEFINE_REDUCE(bfloat16, uint16_t, float, BFLOAT16, AS_IS, to_bfloat16)
 

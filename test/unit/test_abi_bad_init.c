@@ -36,6 +36,19 @@ static int tear_down(void** state) {
   return plugin->finalize(ctx) != arfusionSuccess;
 }
 
+static void a_workspace_limit_that_no_workspace_fits_is_an_error(void** state) {
+  (void)state;
+  void *other, *comms[16];
+  support_setting("ARFUSION_WORKSPACE_LIMIT", "1M"); /* enough for two ranks, not for sixteen */
+  assert_int_equal(plugin->init(&other, support_logger), arfusionSuccess);
+  assert_int_equal(plugin->commInitAll(other, 16, NULL, NULL, comms), arfusionInvalidArgument);
+  assert_true(support_text_has(plugin->getLastError(), "ARFUSION_WORKSPACE_LIMIT|1048576|16 ranks"));
+  assert_int_equal(plugin->commInitAll(other, 2, NULL, NULL, comms), arfusionSuccess);
+  for (int r = 0; r < 2; ++r) assert_int_equal(plugin->commFinalize(comms[r]), arfusionSuccess);
+  assert_int_equal(plugin->finalize(other), arfusionSuccess);
+  support_setting("ARFUSION_WORKSPACE_LIMIT", NULL);
+}
+
 /* ---------------------------------------------------------------- one rank's arguments */
 
 static arfusionResult_t gather_nothing(void* opaque, const void* send, void* recv, size_t bytes) {
@@ -365,6 +378,7 @@ int main(void) {
       cmocka_unit_test(wrong_configurations_are_errors_that_name_the_field),
       cmocka_unit_test(wrong_devices_and_counts_are_errors),
       cmocka_unit_test(wrong_settings_are_errors_of_init_that_name_them),
+      cmocka_unit_test(a_workspace_limit_that_no_workspace_fits_is_an_error),
       cmocka_unit_test(ranks_with_other_settings_are_named_on_all_ranks),
       cmocka_unit_test(ranks_with_other_local_settings_get_along),
       cmocka_unit_test(ranks_with_other_configurations_are_named_on_all_ranks),
