@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_internal.h: what the launchers hand to the kernels, and the words at the start of a workspace.
+ */
+#ifndef ARFUSION_KERNELS_CUDA_INTERNAL_H_
+#define ARFUSION_KERNELS_CUDA_INTERNAL_H_
+
+#include "kernels/cuda/cuda_kernels.h"
+
+#define CUDA_VECTOR 16        /* bytes of one access */
+#define CUDA_GROUP_PACKS 1024 /* packs of a canonical group: one a thread */
+#define CUDA_MAX_CHUNKS (ARFUSION_MAX_HIDDEN / KERNEL_PACK / CUDA_GROUP_PACKS)
+
+/* Waits are timed by a clock of 32 bits that counts some milliseconds and wraps after 52 days. */
+#define CUDA_CLOCK_SHIFT 20
+#define CUDA_CLOCK_NS (1ull << CUDA_CLOCK_SHIFT)
+
+/* At the start of a workspace. What peers write stands on a cache line of its own. */
+struct cuda_control {
+  /* Only the own kernels use these. */
+  uint64_t epoch;     /* operations done so far */
+  uint32_t arrivals;  /* blocks of the running operation that have read the epoch */
+  uint32_t recorded;  /* not 0: the failure has been written to the host's record */
+  uint8_t line0[112];
+  uint32_t fail; /* not 0: the communicator has failed; 1 + the rank that said so */
+  uint8_t line1[124];
+};
+
+/* One rank's view of an exchange with its peers. */
+struct exchange_args {
+  struct cuda_control* control;
+  struct cuda_control* peer_control[ARFUSION_MAX_RANKS - 1]; /* from the next rank on, in a circle */
+  unsigned char* send[ARFUSION_MAX_RANKS - 1];               /* own slot in the same peers' first buffer */
+  unsigned char* receive;                                    /* own first buffer */
+  uint64_t slot, buffer;                                     /* bytes from slot to slot, from buffer to buffer */
+  uint32_t timeout; /* of one wait, in CUDA_CLOCK_NS, rounded up; 0: for ever */
+  const uint32_t* abort;
+  struct kernel_failure* failure;
+  int rank, nranks;
+};
+
+/* The rows of a request; strides in bytes. */
+struct rows_args {
+  const unsigned char *input, *residual_in, *gamma;
+  unsigned char *residual_out, *norm_out;
+  int64_t input_stride, residual_in_stride, residual_out_stride, norm_out_stride;
+  int64_t tokens;
+  uint32_t vectors;      /* in a row */
+  uint32_t slot_vectors; /* of a row in a slot: whole packs */
+  uint32_t chunks;       /* of CUDA_GROUP_PACKS packs in a row */
+  float inv_hidden, eps, weight_bias;
+  uint32_t gamma_fp32;
+};
+
+struct lamport_rows_args {
+  struct exchange_args exchange;
+  struct rows_args rows;
+  uint32_t early_trigger;
+};
+
+struct lamport_flat_args {
+  struct exchange_args exchange;
+  const unsigned char* input;
+  unsigned char* output;
+  int64_t count; /* elements */
+};
+
+/* Kernels are compiled for 2, 4 and 8 ranks, once for any number, and once more for pointers or strides that are not
+ * aligned to CUDA_VECTOR. */
+enum cuda_variant { CUDA_RANKS_2, CUDA_RANKS_4, CUDA_RANKS_8, CUDA_RANKS_ANY, CUDA_UNALIGNED, CUDA_VARIANTS };
+
+/* The kernels of one data type. [chunked]: rows of several chunks. */
+struct cuda_kernels {
+  const void* lamport_rows[CUDA_VARIANTS][2];
+  const void* lamport_flat[CUDA_VARIANTS];
+  const void* epilogue[2][2]; /* [aligned][chunked] */
+};
+
+extern const struct cuda_kernels cuda_kernels_bf16, cuda_kernels_fp16, cuda_kernels_fp32;
+
+#endif

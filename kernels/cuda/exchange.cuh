@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * exchange.cuh: what every kernel that waits for a peer does besides: epochs, time limits, failure.
+ *
+ * Epochs. Every thread reads the epoch when it starts. A block that has done so arrives at a counter; the block that
+ * finds all others there advances the epoch, for everybody has read it. No block waits for another, so the grid need
+ * not be resident as a whole.
+ *
+ * Failure. A wait that is too long, or is ended by the host, fails the communicator: the first thread to record it
+ * writes the host's record and the fail word of every rank. Threads that learn of a failure go on without waiting, so
+ * that no vote is needed; what they write is undefined. Later kernels return at once.
+ */
+#ifndef ARFUSION_KERNELS_EXCHANGE_CUH_
+#define ARFUSION_KERNELS_EXCHANGE_CUH_
+
+#include "kernels/cuda/cuda_internal.h"
+#include "kernels/cuda/device_ops.cuh"
+
+/* Polls between two looks at the clock: one takes 0.15 µs or more, so this is some 20 µs. */
+#define EXCHANGE_FAST_POLLS 128
+/* Looks at the clock between two reads of the host's abort word, once the first few have been made: about 1 ms. */
+#define EXCHANGE_ABORT_INTERVAL 64
+
+/* What a thread keeps; as little as possible, since waiting needs many registers. */
+struct exchange {
+  uint32_t epoch;   /* the low half */
+  uint32_t arrived; /* blocks that had arrived before this one; of the control thread */
+  bool failed;
+};
+
+/* How long a thread has been waiting for a set of peers. */
+struct exchange_wait {
+  uint32_t polls;
+  uint32_t start; /* set by the first look at the clock */
+};
+
+/* The warp whose first lane does the block's bookkeeping. */
+DEVICE bool exchange_control_warp(void) { return device_thread() / 32 == device_threads() / 32 - 1; }
+DEVICE bool exchange_control_thread(void) { return device_thread() == device_threads() - 32; }
+
+/* The epoch of the running operation in full. The word in memory may have been advanced by one since. */
+DEVICE uint64_t exchange_epoch(const struct exchange_args& a, const struct exchange& x) {
+  const uint64_t now = device_load_relaxed_gpu_u64(&a.control->epoch);
+  return now - (uint32_t)((uint32_t)now - x.epoch);
+}
+
+/* Records a failure, once a communicator: a fail word that is this rank's own was written with a record. */
+DEVICE void exchange_record(const struct exchange_args& a, const struct exchange& x, uint32_t kind, int peer,
+                            int64_t token) {
+  if (device_atomic_exchange(&a.control->recorded, 1) != 0) return;
+  struct kernel_failure* record = a.failure;
+  device_store_relaxed_sys_u32(&record->algorithm, arfusionAlgoOneshotLamport);
+  device_store_relaxed_sys_u32(&record->rank, (uint32_t)a.rank);
+  device_store_relaxed_sys_u32(&record->peer, (uint32_t)peer);
+  device_store_relaxed_sys_u64(&record->epoch, exchange_epoch(a, x));
+  device_store_relaxed_sys_u64(&record->token, (uint64_t)token);
+  device_fence_sys();
+  device_store_relaxed_sys_u32(&record->kind, kind);
+  if (kind == KERNEL_FAILURE_REMOTE) return; /* whoever failed has told the others */
+  const uint32_t fail = (uint32_t)a.rank + 1;
+  device_store_relaxed_sys_u32(&a.control->fail, fail);
+  NO_UNROLL for (int k = 0; k < a.nranks - 1; ++k) device_store_relaxed_sys_u32(&a.peer_control[k]->fail, fail);
+}
+
+/* Starts reading what a kernel must know first; the fail word goes to exchange_check. */
+DEVICE uint32_t exchange_read(const struct exchange_args& a, struct exchange* x) {
+  x->epoch = (uint32_t)device_load_relaxed_gpu_u64(&a.control->epoch);
+  x->arrived = 0;
+  x->failed = false;
+  return device_load_relaxed_sys_u32(&a.control->fail);
+}
+
+/* False: the communicator has failed, and this warp must return. */
+DEVICE bool exchange_check(const struct exchange_args& a, const struct exchange& x, uint32_t fail) {
+  if (!UNLIKELY(device_warp_any(fail != 0))) return true;
+  if (fail != 0) exchange_record(a, x, KERNEL_FAILURE_REMOTE, (int)fail - 1, 0);
+  if (!exchange_control_warp()) device_split_arrive(device_threads()); /* the control warp may not have seen it */
+  return false;
+}
+
+/* Every warp calls once, after it has used the epoch (as part of an address): a load that is still under way would not
+ * be held up by a barrier. Only the control warp waits here for the other warps of the block. */
+DEVICE void exchange_arrive(const struct exchange_args& a, struct exchange* x) {
+  if (!exchange_control_warp()) {
+    device_split_arrive(device_threads());
+    return;
+  }
+  device_split_wait(device_threads());
+  if (!exchange_control_thread()) return;
+  /* Relaxed is enough: the reads that must come before have returned their values. */
+  if (device_blocks() == 1)
+    device_atomic_add_u64(&a.control->epoch, 1);
+  else
+    x->arrived = device_atomic_count(&a.control->arrivals, device_blocks() - 1);
+}
+
+/* The control thread's last duty, late, because the answer of exchange_arrive's atomic takes a while. */
+DEVICE void exchange_advance(const struct exchange_args& a, const struct exchange& x) {
+  if (!exchange_control_thread() || device_blocks() == 1 || x.arrived != device_blocks() - 1) return;
+  device_atomic_add_u64(&a.control->epoch, 1);
+}
+
+/* After EXCHANGE_FAST_POLLS more polls in vain: whether to give up waiting for this peer and token. */
+DEVICE bool exchange_give_up(const struct exchange_args& a, const struct exchange& x, struct exchange_wait* wait,
+                             int peer, int64_t token) {
+  uint32_t kind = KERNEL_FAILURE_NONE;
+  const uint32_t fail = device_load_relaxed_sys_u32(&a.control->fail);
+  if (fail != 0) {
+    kind = KERNEL_FAILURE_REMOTE;
+    peer = (int)fail - 1;
+  } else {
+    const uint32_t now = (uint32_t)(device_nanoseconds() >> CUDA_CLOCK_SHIFT);
+    const uint32_t looks = wait->polls / EXCHANGE_FAST_POLLS;
+    if (looks == 1) wait->start = now;
+    if (a.timeout != 0 && now - wait->start >= a.timeout) kind = KERNEL_FAILURE_TIMEOUT;
+    /* Seldom, since it crosses PCIe. */
+    const bool look_at_host = (looks & (looks - 1)) == 0 || looks % EXCHANGE_ABORT_INTERVAL == 0;
+    if (look_at_host && device_load_relaxed_sys_u32(a.abort) != 0) kind = KERNEL_FAILURE_ABORT;
+  }
+  if (kind == KERNEL_FAILURE_NONE) return false;
+  exchange_record(a, x, kind, peer, token);
+  return true;
+}
+
+#endif

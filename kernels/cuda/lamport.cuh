@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * lamport.cuh: one-shot Lamport. Each rank writes its data to its slot in every peer; a word that is not
+ * KERNEL_SENTINEL has arrived. Senders never send that word (-0.0 is sent as +0.0). The thread that has read a vector
+ * writes the sentinel back.
+ *
+ * Two buffers in rotation are enough: a peer sends operation n + 2 only when it has received all of our n + 1, which we
+ * began to send when our n had ended, with its slots read and cleared.
+ *
+ * Sender s has slot s in receivers before it (s > d: slot s - 1), so that a rank has none in its own buffer.
+ */
+#ifndef ARFUSION_KERNELS_LAMPORT_CUH_
+#define ARFUSION_KERNELS_LAMPORT_CUH_
+
+#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/exchange.cuh"
+
+/* What there is room for in the 64 registers of a thread in a block of 1024. RANKS 0: any number. */
+template <class T, int RANKS, bool CHUNKED>
+struct lamport_room {
+  static constexpr bool ample = T::vectors == 1 && (RANKS == 2 || (RANKS == 4 && !CHUNKED));
+  /* Peers whose vectors are polled together. */
+  static constexpr int batch = RANKS == 2 || RANKS == 4         ? RANKS - 1
+                               : CHUNKED && RANKS == 0          ? 1
+                               : CHUNKED || T::vectors == 2     ? 2
+                               : RANKS == 8                     ? 7
+                                                                : 3;
+  /* Input and residual are loaded long before they are needed; else the residual is only brought to the L2 cache. */
+  static constexpr bool early = ample || RANKS == 2;
+  /* Gamma of a row of one chunk is kept from token to token; else as the residual. */
+  static constexpr bool gamma = ample && !CHUNKED;
+  /* Chunks of a row of several whose y is kept. */
+  static constexpr int kept = ample ? 2 : 0;
+  /* The epoch is advanced at the end; else at the start, where the control warp waits for the answer of its atomic. */
+  static constexpr bool late_advance = ample && !CHUNKED;
+};
+
+DEVICE bool lamport_arrived(const struct vec& v) {
+  return v.w[0] != KERNEL_SENTINEL && v.w[1] != KERNEL_SENTINEL && v.w[2] != KERNEL_SENTINEL &&
+         v.w[3] != KERNEL_SENTINEL;
+}
+
+/* `offset`: bytes from the start of a slot, with the rotating buffer's added. */
+template <int RANKS>
+DEVICE void lamport_send(const struct exchange_args& a, uint64_t offset, const struct vec& v) {
+  if (RANKS == 0) {
+    NO_UNROLL for (int k = 0; k < a.nranks - 1; ++k) device_store_relaxed_sys(a.send[k] + offset, v);
+  } else {
+    UNROLL for (int k = 0; k < RANKS - 1; ++k) device_store_relaxed_sys(a.send[k] + offset, v);
+  }
+}
+
+/* Where the vector of the sender with this slot arrives. */
+DEVICE unsigned char* lamport_slot(const struct exchange_args& a, int slot, uint64_t offset) {
+  return a.receive + offset + (uint64_t)slot * a.slot;
+}
+
+/* Waits for the vectors of `count` slots from `first` on, at most BATCH, and clears them. */
+template <int BATCH>
+DEVICE void lamport_wait(const struct exchange_args& a, struct exchange* x, int first, int count, uint64_t offset,
+                         int64_t token, struct vec* v) {
+  struct exchange_wait wait = {0, 0};
+  UNROLL for (int k = 0; k < BATCH; ++k) v[k] = vec_fill(k < count ? KERNEL_SENTINEL : 0);
+  for (;;) {
+    UNROLL for (int k = 0; k < BATCH; ++k) {
+      if (BATCH == 1 || !lamport_arrived(v[k])) v[k] = device_load_relaxed_sys(lamport_slot(a, first + k, offset));
+    }
+    int missing = -1;
+    UNROLL for (int k = BATCH - 1; k >= 0; --k) {
+      if (!lamport_arrived(v[k])) missing = first + k;
+    }
+    if (missing < 0) break;
+    if (x->failed) return;
+    if (UNLIKELY(++wait.polls % EXCHANGE_FAST_POLLS == 0)) {
+      x->failed = exchange_give_up(a, *x, &wait, missing < a.rank ? missing : missing + 1, token);
+    }
+  }
+  UNROLL for (int k = 0; k < BATCH; ++k) {
+    if (k < count) device_store_relaxed_sys(lamport_slot(a, first + k, offset), vec_fill(KERNEL_SENTINEL));
+  }
+}
+
+template <class T>
+DEVICE void lamport_add(const struct vec& v, float* sum) {
+  float f[T::per_vector];
+  vec_unpack<T>(v, f);
+  UNROLL for (int i = 0; i < T::per_vector; ++i) sum[i] = device_add(sum[i], f[i]);
+}
+
+/* The sum of all ranks' vectors in rank order, `own` being this rank's. */
+template <class T, int RANKS, bool CHUNKED>
+DEVICE void lamport_receive(const struct exchange_args& a, struct exchange* x, const struct vec& own, uint64_t offset,
+                            int64_t token, float* sum) {
+  constexpr int batch = lamport_room<T, RANKS, CHUNKED>::batch;
+  if (RANKS == 2) { /* x + y is y + x */
+    struct vec theirs;
+    lamport_wait<1>(a, x, 0, 1, offset, token, &theirs);
+    vec_unpack<T>(own, sum);
+    lamport_add<T>(theirs, sum);
+    return;
+  }
+  const int slots = RANKS == 0 ? a.nranks - 1 : RANKS - 1;
+  /* From 0: nothing that is sent is -0.0, so 0 + x_0 is x_0. */
+  UNROLL for (int i = 0; i < T::per_vector; ++i) sum[i] = 0.0f;
+  NO_UNROLL for (int first = 0; first < slots; first += batch) {
+    struct vec v[batch];
+    lamport_wait<batch>(a, x, first, (RANKS - 1) % batch == 0 && RANKS ? batch : slots - first, offset, token, v);
+    UNROLL for (int k = 0; k < batch; ++k) {
+      if (first + k == a.rank) lamport_add<T>(own, sum);
+      lamport_add<T>(v[k], sum); /* +0.0 where there is no peer: changes nothing */
+    }
+  }
+  if (a.rank == slots && slots % batch == 0) lamport_add<T>(own, sum);
+}
+
+/* ---------------------------------------------------------------- rows */
+
+/* `parity` chooses the rotating buffer. */
+DEVICE uint64_t lamport_offset(const struct exchange_args& a, uint32_t parity, uint64_t vector) {
+  return (parity & 1 ? a.buffer : 0) + vector * CUDA_VECTOR;
+}
+
+/* Blocks take tokens b, b + blocks, ..., and of a token one chunk after the other. */
+struct lamport_step {
+  uint32_t token, chunk;
+};
+
+template <bool CHUNKED>
+DEVICE struct lamport_step lamport_next(const struct rows_args& rows, const struct lamport_step& step) {
+  struct lamport_step next = {step.token, CHUNKED ? step.chunk + 1 : 0};
+  if (!CHUNKED || next.chunk == rows.chunks) {
+    next.token += device_blocks();
+    next.chunk = 0;
+  }
+  return next;
+}
+
+DEVICE bool lamport_valid(const struct rows_args& rows, const struct lamport_step& step) {
+  return step.token < (uint32_t)rows.tokens;
+}
+
+DEVICE uint64_t lamport_row_offset(const struct lamport_rows_args& a, uint32_t parity, uint32_t token,
+                                   uint32_t vector) {
+  return lamport_offset(a.exchange, parity, (uint64_t)token * a.rows.slot_vectors + vector);
+}
+
+template <class T, bool ALIGNED>
+DEVICE void lamport_load_input(const struct epilogue& e, const struct rows_args& rows, const struct lamport_step& step,
+                               struct vec* v) {
+  epilogue_load<T, ALIGNED>(e, rows, rows.input, rows.input_stride, step.token, step.chunk, v);
+}
+
+template <class T, bool ALIGNED>
+DEVICE void lamport_load_residual(const struct epilogue& e, const struct rows_args& rows,
+                                  const struct lamport_step& step, struct vec* v) {
+  epilogue_load<T, ALIGNED>(e, rows, rows.residual_in, rows.residual_in_stride, step.token, step.chunk, v);
+}
+
+template <class T>
+DEVICE void lamport_prefetch_residual(const struct epilogue& e, const struct rows_args& rows,
+                                      const struct lamport_step& step) {
+  UNROLL for (int j = 0; j < T::vectors; ++j) {
+    const uint32_t vector = epilogue_vector<T>(e, step.chunk, j);
+    if (rows.residual_in && vector < rows.vectors) {
+      device_prefetch(epilogue_address(rows.residual_in, step.token, rows.residual_in_stride, vector));
+    }
+  }
+}
+
+/* Sends a step's input, and leaves in `v` what was sent. */
+template <class T, int RANKS>
+DEVICE void lamport_send_step(const struct epilogue& e, const struct lamport_rows_args& a, uint32_t parity,
+                              const struct lamport_step& step, struct vec* v) {
+  UNROLL for (int j = 0; j < T::vectors; ++j) {
+    const uint32_t vector = epilogue_vector<T>(e, step.chunk, j);
+    v[j] = vec_clear_negative_zero<T>(v[j]);
+    if (vector < a.rows.vectors)
+      lamport_send<RANKS>(a.exchange, lamport_row_offset(a, parity, step.token, vector), v[j]);
+  }
+}
+
+/* While a step is awaited, the one after it has been sent; while its epilogue runs, the input of the one after that is
+ * being loaded. */
+template <class T, int RANKS, bool CHUNKED, bool ALIGNED>
+KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT struct lamport_rows_args a) {
+  typedef lamport_room<T, RANKS, CHUNKED> room;
+  const struct rows_args& rows = a.rows;
+  struct epilogue e = epilogue_begin<T, CHUNKED>();
+  struct exchange x;
+  struct vec own[T::vectors], next_own[T::vectors], residual[T::vectors];
+  struct epilogue_gamma<T> kept_gamma[T::vectors];
+  struct lamport_step step = {device_block(), 0};
+
+  device_grid_wait();
+  const uint32_t fail = exchange_read(a.exchange, &x);
+  lamport_load_input<T, ALIGNED>(e, rows, step, own);
+  if (room::early) lamport_load_residual<T, ALIGNED>(e, rows, step, residual);
+  if (room::gamma && rows.norm_out) epilogue_load_row_gamma<T, ALIGNED>(e, rows, kept_gamma);
+  if (!exchange_check(a.exchange, x, fail)) return;
+  lamport_send_step<T, RANKS>(e, a, x.epoch, step, own);
+  if (!room::early) lamport_prefetch_residual<T>(e, rows, step);
+  if (!room::gamma && !CHUNKED && rows.norm_out) epilogue_prefetch_row_gamma<T>(e, rows);
+  if (room::early && lamport_valid(rows, lamport_next<CHUNKED>(rows, step))) {
+    lamport_load_input<T, ALIGNED>(e, rows, lamport_next<CHUNKED>(rows, step), next_own);
+  }
+  exchange_arrive(a.exchange, &x);
+  if (!room::late_advance) exchange_advance(a.exchange, x);
+
+  while (lamport_valid(rows, step)) {
+    const uint32_t token = step.token;
+    const bool last_token = (uint32_t)rows.tokens - token <= device_blocks();
+    struct epilogue_row<T, CHUNKED, room::kept> row;
+    do {
+      const uint32_t chunk = step.chunk;
+      const struct lamport_step next = lamport_next<CHUNKED>(rows, step);
+      if (!room::early) {
+        UNROLL for (int j = 0; j < T::vectors; ++j) next_own[j] = vec_fill(0);
+      }
+      if (lamport_valid(rows, next)) {
+        if (!room::early) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
+        lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
+      }
+      struct vec y[T::vectors];
+      UNROLL for (int j = 0; j < T::vectors; ++j) {
+        const uint32_t vector = epilogue_vector<T>(e, chunk, j);
+        y[j] = vec_fill(0);
+        if (vector < rows.vectors) {
+          float sum[T::per_vector];
+          lamport_receive<T, RANKS, CHUNKED>(a.exchange, &x, own[j], lamport_row_offset(a, x.epoch, token, vector),
+                                             token, sum);
+          struct vec late_residual = vec_fill(0);
+          if (!room::early && rows.residual_in) {
+            late_residual =
+                vec_load<T, ALIGNED>(epilogue_address(rows.residual_in, token, rows.residual_in_stride, vector));
+          }
+          y[j] = epilogue_add<T>(rows, sum, room::early ? residual[j] : late_residual);
+        }
+        own[j] = next_own[j];
+      }
+      if (lamport_valid(rows, next)) {
+        if (room::early) {
+          const struct lamport_step after = lamport_next<CHUNKED>(rows, next);
+          lamport_load_residual<T, ALIGNED>(e, rows, next, residual);
+          if (lamport_valid(rows, after)) lamport_load_input<T, ALIGNED>(e, rows, after, next_own);
+        } else {
+          lamport_prefetch_residual<T>(e, rows, next);
+        }
+      }
+      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row);
+      step = next;
+    } while (CHUNKED && step.chunk != 0);
+    if (rows.norm_out) {
+      struct epilogue_gamma<T> late_gamma[T::vectors];
+      if (!room::gamma && !CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, late_gamma);
+      device_barrier();
+      if (a.early_trigger && last_token && exchange_control_thread()) {
+        /* The barrier says that this block has read and cleared its last slots. */
+        if (room::late_advance) exchange_advance(a.exchange, x);
+        device_grid_trigger();
+      }
+      epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, room::gamma ? kept_gamma : late_gamma);
+    }
+  }
+  if (room::late_advance && !(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
+}
+
+/* ---------------------------------------------------------------- flat */
+
+/* One vector of the flat input; the last one may be short. */
+template <class T, bool ALIGNED>
+DEVICE struct vec lamport_flat_load(const struct lamport_flat_args& a, int64_t vector) {
+  const unsigned char* p = a.input + vector * CUDA_VECTOR;
+  const int64_t left = a.count - vector * T::per_vector;
+  if (ALIGNED && left >= T::per_vector) return device_load(p);
+  return vec_load_elements<T>(p, left < T::per_vector ? (int)left : T::per_vector);
+}
+
+template <class T, bool ALIGNED>
+DEVICE void lamport_flat_store(const struct lamport_flat_args& a, int64_t vector, const struct vec& v) {
+  unsigned char* p = a.output + vector * CUDA_VECTOR;
+  const int64_t left = a.count - vector * T::per_vector;
+  if (ALIGNED && left >= T::per_vector)
+    device_store(p, v);
+  else
+    vec_store_elements<T>(p, v, left < T::per_vector ? (int)left : T::per_vector);
+}
+
+/* Threads take vectors t, t + threads of the grid, ...; each is sent before the one before it is awaited. */
+template <class T, int RANKS, bool ALIGNED>
+KERNEL(CUDA_GROUP_PACKS) lamport_flat(KERNEL_ARGUMENT struct lamport_flat_args a) {
+  typedef lamport_room<T, RANKS, false> room;
+  const int64_t vectors = (a.count + T::per_vector - 1) / T::per_vector;
+  const int64_t step = (int64_t)device_blocks() * device_threads();
+  int64_t vector = (int64_t)device_block() * device_threads() + device_thread();
+  struct exchange x;
+  struct vec own = vec_fill(0), next_own = vec_fill(0);
+
+  device_grid_wait();
+  const uint32_t fail = exchange_read(a.exchange, &x);
+  if (vector < vectors) own = vec_clear_negative_zero<T>(lamport_flat_load<T, ALIGNED>(a, vector));
+  if (!exchange_check(a.exchange, x, fail)) return;
+  if (vector < vectors) lamport_send<RANKS>(a.exchange, lamport_offset(a.exchange, x.epoch, (uint64_t)vector), own);
+  exchange_arrive(a.exchange, &x);
+  if (!room::late_advance) exchange_advance(a.exchange, x);
+
+  while (vector < vectors) {
+    const int64_t next = vector + step;
+    if (next < vectors) {
+      next_own = vec_clear_negative_zero<T>(lamport_flat_load<T, ALIGNED>(a, next));
+      lamport_send<RANKS>(a.exchange, lamport_offset(a.exchange, x.epoch, (uint64_t)next), next_own);
+    }
+    float sum[T::per_vector];
+    lamport_receive<T, RANKS, false>(a.exchange, &x, own, lamport_offset(a.exchange, x.epoch, (uint64_t)vector),
+                                     vector / T::vectors, sum);
+    lamport_flat_store<T, ALIGNED>(a, vector, vec_pack<T>(sum));
+    own = next_own;
+    vector = next;
+  }
+  if (room::late_advance) exchange_advance(a.exchange, x);
+}
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * launch.cu: the C interface of the CUDA kernels.
+ */
+#include "kernels/cuda/cuda_internal.h"
+#include "kernels/cuda/device_ops.cuh"
+
+#define MIN_SLOT_BYTES (64 << 10)
+#define SLOT_ALIGNMENT 256
+#define LAMPORT_BUFFERS 2
+#define LARGEST_GRID 65536 /* blocks of kernels that wait for nobody */
+#define FILL_BLOCKS 1024
+#define FILL_THREADS 256
+
+struct fill_args {
+  unsigned char* start;
+  uint64_t vectors;
+};
+
+static_assert(sizeof(struct cuda_control) == 256, "two cache lines");
+
+/* ---------------------------------------------------------------- workspace */
+
+void cuda_layout_compute(struct cuda_layout* layout, int nranks, int64_t max_request_bytes, int64_t limit_bytes) {
+  const int64_t slots = LAMPORT_BUFFERS * (nranks - 1);
+  const int64_t room = (limit_bytes - (int64_t)sizeof(struct cuda_control)) / slots;
+  int64_t slot = max_request_bytes < room ? max_request_bytes : room;
+  if (slot < MIN_SLOT_BYTES) slot = MIN_SLOT_BYTES;
+  if (slot < room) slot += SLOT_ALIGNMENT - 1;
+  slot -= slot % SLOT_ALIGNMENT;
+  layout->control = 0;
+  layout->lamport = sizeof(struct cuda_control);
+  layout->lamport_slot = (size_t)slot;
+  layout->total = layout->lamport + (size_t)(slots * slot);
+}
+
+size_t cuda_layout_launch_bytes(const struct cuda_layout* layout, arfusionAlgorithm_t algorithm) {
+  return algorithm == arfusionAlgoOneshotLamport ? layout->lamport_slot : 0;
+}
+
+/* `vectors` of 16 bytes at p become sentinels. */
+static KERNEL(FILL_THREADS) workspace_fill(KERNEL_ARGUMENT struct fill_args a) {
+  struct vec sentinel = {{KERNEL_SENTINEL, KERNEL_SENTINEL, KERNEL_SENTINEL, KERNEL_SENTINEL}};
+  const uint64_t step = (uint64_t)device_blocks() * device_threads();
+  for (uint64_t i = (uint64_t)device_block() * device_threads() + device_thread(); i < a.vectors; i += step) {
+    device_store(a.start + i * CUDA_VECTOR, sentinel);
+  }
+}
+
+/* ---------------------------------------------------------------- the kernels */
+
+static const struct cuda_kernels* kernels_of(arfusionDataType_t dtype) {
+  switch (dtype) {
+    case arfusionBfloat16: return &cuda_kernels_bf16;
+    case arfusionFloat16: return &cuda_kernels_fp16;
+    case arfusionFloat32: return &cuda_kernels_fp32;
+    default: return NULL;
+  }
+}
+
+static enum cuda_variant variant_of(int nranks, int aligned) {
+  if (!aligned) return CUDA_UNALIGNED;
+  return nranks == 2 ? CUDA_RANKS_2 : nranks == 4 ? CUDA_RANKS_4 : nranks == 8 ? CUDA_RANKS_8 : CUDA_RANKS_ANY;
+}
+
+/* Asking for a kernel's attributes loads it. */
+static int kernel_load(const void* kernel, int threads) {
+  struct cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error != cudaSuccess) return error;
+  return attributes.maxThreadsPerBlock < threads ? cudaErrorLaunchOutOfResources : cudaSuccess;
+}
+
+int cuda_kernels_load(int nranks) {
+  static const arfusionDataType_t dtypes[] = {arfusionBfloat16, arfusionFloat16, arfusionFloat32};
+  int error = kernel_load((const void*)workspace_fill, FILL_THREADS);
+  for (int d = 0; d < 3; ++d) {
+    const struct cuda_kernels* kernels = kernels_of(dtypes[d]);
+    for (int aligned = 0; aligned < 2; ++aligned) {
+      const enum cuda_variant variant = variant_of(nranks, aligned);
+      if (!error) error = kernel_load(kernels->lamport_flat[variant], CUDA_GROUP_PACKS);
+      for (int chunked = 0; chunked < 2; ++chunked) {
+        if (!error) error = kernel_load(kernels->lamport_rows[variant][chunked], CUDA_GROUP_PACKS);
+        if (!error) error = kernel_load(kernels->epilogue[aligned][chunked], CUDA_GROUP_PACKS);
+      }
+    }
+  }
+  return error;
+}
+
+/* ---------------------------------------------------------------- arguments */
+
+static int is_aligned(const void* p, int64_t stride_bytes) {
+  return p == NULL || ((uintptr_t)p | (uint64_t)stride_bytes) % CUDA_VECTOR == 0;
+}
+
+/* Returns whether all pointers and strides are aligned to CUDA_VECTOR. */
+static int rows_fill(struct rows_args* rows, const struct kernel_op* op) {
+  const int64_t size = kernel_element_size(op->dtype), packs = kernel_packs(op->hidden);
+  rows->input = (const unsigned char*)op->input;
+  rows->residual_in = (const unsigned char*)op->residual_in;
+  rows->gamma = (const unsigned char*)op->gamma;
+  rows->residual_out = (unsigned char*)op->residual_out;
+  rows->norm_out = (unsigned char*)op->norm_out;
+  rows->input_stride = op->input_stride * size;
+  rows->residual_in_stride = op->residual_in_stride * size;
+  rows->residual_out_stride = op->residual_out_stride * size;
+  rows->norm_out_stride = op->norm_out_stride * size;
+  rows->tokens = op->tokens;
+  rows->vectors = (uint32_t)(op->hidden * size / CUDA_VECTOR);
+  rows->slot_vectors = (uint32_t)(packs * KERNEL_PACK * size / CUDA_VECTOR);
+  rows->chunks = (uint32_t)((packs + CUDA_GROUP_PACKS - 1) / CUDA_GROUP_PACKS);
+  rows->inv_hidden = 1.0f / (float)op->hidden;
+  rows->eps = op->eps;
+  rows->weight_bias = op->weight_bias;
+  rows->gamma_fp32 = op->gamma_dtype == arfusionFloat32;
+  return is_aligned(op->input, rows->input_stride) && is_aligned(op->residual_in, rows->residual_in_stride) &&
+         is_aligned(op->gamma, 0) && is_aligned(op->residual_out, rows->residual_out_stride) &&
+         is_aligned(op->norm_out, rows->norm_out_stride);
+}
+
+/* Threads of a block that works on rows: one for each pack, in whole warps. */
+static uint32_t rows_threads(int64_t hidden) {
+  const int64_t packs = (kernel_packs(hidden) + 31) / 32 * 32;
+  return (uint32_t)(packs < CUDA_GROUP_PACKS ? packs : CUDA_GROUP_PACKS);
+}
+
+static void exchange_fill(struct exchange_args* exchange, const struct cuda_comm* comm) {
+  const struct cuda_layout* layout = &comm->layout;
+  const int n = comm->nranks, rank = comm->rank;
+  unsigned char* own = (unsigned char*)comm->workspace[rank];
+  exchange->control = (struct cuda_control*)(own + layout->control);
+  exchange->receive = own + layout->lamport;
+  exchange->slot = layout->lamport_slot;
+  exchange->buffer = layout->lamport_slot * (uint64_t)(n - 1);
+  for (int k = 0; k < n - 1; ++k) {
+    const int peer = rank + 1 + k < n ? rank + 1 + k : rank + 1 + k - n;
+    unsigned char* base = (unsigned char*)comm->workspace[peer];
+    exchange->peer_control[k] = (struct cuda_control*)(base + layout->control);
+    exchange->send[k] = base + layout->lamport + (size_t)(rank < peer ? rank : rank - 1) * layout->lamport_slot;
+  }
+  const uint64_t units = (comm->timeout_ns + CUDA_CLOCK_NS - 1) / CUDA_CLOCK_NS;
+  exchange->timeout = units < UINT32_MAX ? (uint32_t)units : UINT32_MAX;
+  exchange->abort = comm->abort;
+  exchange->failure = comm->failure;
+  exchange->rank = rank;
+  exchange->nranks = n;
+}
+
+/* ---------------------------------------------------------------- launches */
+
+static int launch(const void* kernel, uint32_t blocks, uint32_t threads, int dependent, void* argument, void* stream) {
+  cudaLaunchAttribute attribute;
+  cudaLaunchConfig_t config = {};
+  void* arguments[] = {argument};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.gridDim.x = blocks;
+  config.gridDim.y = config.gridDim.z = 1;
+  config.blockDim.x = threads;
+  config.blockDim.y = config.blockDim.z = 1;
+  config.stream = (cudaStream_t)stream;
+  config.attrs = &attribute;
+  config.numAttrs = dependent ? 1 : 0;
+  return cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
+int cuda_workspace_reset(const struct cuda_comm* comm, void* stream) {
+  const struct cuda_layout* layout = &comm->layout;
+  unsigned char* base = (unsigned char*)comm->workspace[comm->rank];
+  struct fill_args args = {base + layout->lamport, (layout->total - layout->lamport) / CUDA_VECTOR};
+  const cudaError_t error =
+      cudaMemsetAsync(base + layout->control, 0, sizeof(struct cuda_control), (cudaStream_t)stream);
+  return error ? error : launch((const void*)workspace_fill, FILL_BLOCKS, FILL_THREADS, 0, &args, stream);
+}
+
+static int launch_rows(const struct cuda_comm* comm, const struct cuda_kernels* kernels, const struct kernel_op* op,
+                       uint32_t flags, void* stream) {
+  struct lamport_rows_args args;
+  exchange_fill(&args.exchange, comm);
+  const int aligned = rows_fill(&args.rows, op);
+  args.early_trigger = (flags & ARFUSION_FLAG_EARLY_TRIGGER) != 0;
+  const uint32_t blocks = (uint32_t)(op->tokens < comm->max_blocks ? op->tokens : comm->max_blocks);
+  return launch(kernels->lamport_rows[variant_of(comm->nranks, aligned)][args.rows.chunks > 1], blocks,
+                rows_threads(op->hidden), (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
+}
+
+static int launch_flat(const struct cuda_comm* comm, const struct cuda_kernels* kernels, const struct kernel_op* op,
+                       uint32_t flags, void* stream) {
+  struct lamport_flat_args args;
+  exchange_fill(&args.exchange, comm);
+  args.input = (const unsigned char*)op->input;
+  args.output = (unsigned char*)op->allreduce_out;
+  args.count = op->hidden;
+  const int aligned = is_aligned(op->input, 0) && is_aligned(op->allreduce_out, 0);
+  /* Few vectors: small blocks on many multiprocessors. Many: blocks as large as they can be. */
+  const int64_t per_vector = CUDA_VECTOR / kernel_element_size(op->dtype);
+  const int64_t vectors = (op->hidden + per_vector - 1) / per_vector;
+  const int64_t share = (vectors + comm->max_blocks - 1) / comm->max_blocks;
+  const int64_t threads = share <= 128 ? 128 : share >= CUDA_GROUP_PACKS ? CUDA_GROUP_PACKS : (share + 31) / 32 * 32;
+  const int64_t needed = (vectors + threads - 1) / threads;
+  return launch(kernels->lamport_flat[variant_of(comm->nranks, aligned)],
+                (uint32_t)(needed < comm->max_blocks ? needed : comm->max_blocks), (uint32_t)threads,
+                (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
+}
+
+int cuda_launch(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream) {
+  const struct cuda_kernels* kernels = kernels_of(op->dtype);
+  const uint32_t flags = comm->compute_major < 9 || comm->shared_gpu ? 0 : op->flags;
+  const size_t bytes = cuda_layout_launch_bytes(&comm->layout, algorithm);
+  if (!kernels || op->tokens > INT32_MAX) return cudaErrorInvalidValue;
+  if ((uint64_t)kernel_slot_bytes(op->tokens, op->hidden, op->dtype) > bytes) return cudaErrorInvalidValue;
+  return op->pattern == arfusionPatternAllReduce ? launch_flat(comm, kernels, op, flags, stream)
+                                                 : launch_rows(comm, kernels, op, flags, stream);
+}
+
+int cuda_launch_epilogue(const struct kernel_op* op, int compute_major, void* stream) {
+  const struct cuda_kernels* kernels = kernels_of(op->dtype);
+  struct rows_args rows;
+  if (!kernels) return cudaErrorInvalidValue;
+  const int aligned = rows_fill(&rows, op);
+  return launch(kernels->epilogue[aligned][rows.chunks > 1],
+                (uint32_t)(op->tokens < LARGEST_GRID ? op->tokens : LARGEST_GRID), rows_threads(op->hidden),
+                compute_major >= 9 && (op->flags & ARFUSION_FLAG_DEPENDENT_LAUNCH), &rows, stream);
+}
