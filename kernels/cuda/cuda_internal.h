@@ -10,6 +10,7 @@
 #define CUDA_VECTOR 16        /* bytes of one access */
 #define CUDA_GROUP_PACKS 1024 /* packs of a canonical group: one a thread */
 #define CUDA_MAX_CHUNKS (ARFUSION_MAX_HIDDEN / KERNEL_PACK / CUDA_GROUP_PACKS)
+#define CUDA_SYNC_BLOCKS 256  /* the largest grid of one-shot sync: each block has its flags */
 
 /* Waits are timed by a clock of 32 bits that counts some milliseconds and wraps after 52 days. */
 #define CUDA_CLOCK_SHIFT 20
@@ -24,6 +25,8 @@ struct cuda_control {
   uint8_t line0[112];
   uint32_t fail; /* not 0: the communicator has failed; 1 + the rank that said so */
   uint8_t line1[124];
+  /* Operations of which that rank's block has staged its input, the running one included; one-shot sync. */
+  uint64_t staged[CUDA_SYNC_BLOCKS][ARFUSION_MAX_RANKS];
 };
 
 /* One rank's view of an exchange with its peers. */
@@ -37,6 +40,8 @@ struct exchange_args {
   const uint32_t* abort;
   struct kernel_failure* failure;
   int rank, nranks;
+  uint32_t algorithm; /* arfusionAlgorithm_t, for the record of a failure */
+  uint32_t divide_factor, divide_shift; /* n / nranks, for n < 2^31, is (n * factor >> 32) >> shift */
 };
 
 /* The rows of a request; strides in bytes. */
@@ -65,6 +70,23 @@ struct lamport_flat_args {
   int64_t count; /* elements */
 };
 
+/* One-shot sync: where each rank stages its input; a second half follows after `half` bytes. */
+struct sync_stage {
+  unsigned char* of[ARFUSION_MAX_RANKS]; /* by rank, the own one too */
+  uint64_t half;
+};
+
+/* These begin as the arguments of the other algorithms do, which are launched with them, too. */
+struct sync_rows_args {
+  struct lamport_rows_args request;
+  struct sync_stage stage;
+};
+
+struct sync_flat_args {
+  struct lamport_flat_args request;
+  struct sync_stage stage;
+};
+
 /* Kernels are compiled for 2, 4 and 8 ranks, once for any number, and once more for pointers or strides that are not
  * aligned to CUDA_VECTOR. */
 enum cuda_variant { CUDA_RANKS_2, CUDA_RANKS_4, CUDA_RANKS_8, CUDA_RANKS_ANY, CUDA_UNALIGNED, CUDA_VARIANTS };
@@ -73,7 +95,11 @@ enum cuda_variant { CUDA_RANKS_2, CUDA_RANKS_4, CUDA_RANKS_8, CUDA_RANKS_ANY, CU
 struct cuda_kernels {
   const void* lamport_rows[CUDA_VARIANTS][2];
   const void* lamport_flat[CUDA_VARIANTS];
-  const void* epilogue[2][2]; /* [aligned][chunked] */
+  const void* twoshot_rows[CUDA_VARIANTS][2];
+  const void* twoshot_flat[CUDA_VARIANTS];
+  const void* sync_rows[2][2]; /* [aligned][chunked], for any number of ranks */
+  const void* sync_flat[2];    /* [aligned] */
+  const void* epilogue[2][2];  /* [aligned][chunked] */
 };
 
 extern const struct cuda_kernels cuda_kernels_bf16, cuda_kernels_fp16, cuda_kernels_fp32;

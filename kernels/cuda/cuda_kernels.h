@@ -18,9 +18,12 @@ extern "C" {
  * ranks. */
 struct cuda_layout {
   size_t control; /* struct cuda_control: 0 */
-  size_t lamport; /* [2 rotating buffers][nranks - 1 senders][lamport_slot] */
+  size_t lamport; /* [2 rotating buffers][nranks - 1 senders][lamport_slot]; one-shot Lamport and two-shot */
   size_t lamport_slot;
+  size_t stage; /* [2 halves][sync_slot]; one-shot sync */
+  size_t sync_slot;
   size_t total;
+  int nranks;
 };
 
 struct cuda_comm {
@@ -41,7 +44,7 @@ void cuda_layout_compute(struct cuda_layout* layout, int nranks, int64_t max_req
 /* Largest slot bytes (kernel_slot_bytes) that one launch takes with this algorithm; 0: not available. */
 size_t cuda_layout_launch_bytes(const struct cuda_layout* layout, arfusionAlgorithm_t algorithm);
 
-/* Zeroes the control words and writes the sentinel to the Lamport slots of the own workspace, on `stream` (a
+/* Zeroes the control words and writes the sentinel to all the rest of the own workspace, on `stream` (a
  * cudaStream_t). Before any other rank touches it. */
 int cuda_workspace_reset(const struct cuda_comm* comm, void* stream);
 

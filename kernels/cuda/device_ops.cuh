@@ -62,6 +62,12 @@ DEVICE void device_from_fp16x2(uint32_t word, float* lo, float* hi) {
       : "r"(word));
 }
 
+/* The same word, of which the compiler knows nothing: what it was made of is not kept in its stead. */
+DEVICE uint32_t device_opaque(uint32_t word) {
+  asm volatile("" : "+r"(word));
+  return word;
+}
+
 /* ---------------------------------------------------------------- warps and blocks */
 
 DEVICE float device_shuffle_xor(float a, int mask) { return __shfl_xor_sync(0xffffffffu, a, mask); }
@@ -149,6 +155,14 @@ DEVICE void device_store_relaxed_sys_u32(void* p, uint32_t v) {
 }
 DEVICE void device_store_relaxed_sys_u64(void* p, uint64_t v) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+DEVICE uint64_t device_load_acquire_sys_u64(const void* p) {
+  uint64_t v;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+DEVICE void device_store_release_sys_u64(void* p, uint64_t v) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 DEVICE void device_fence_sys(void) { __threadfence_system(); }
 

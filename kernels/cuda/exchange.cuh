@@ -49,11 +49,11 @@ DEVICE void exchange_record(const struct exchange_args& a, const struct exchange
                             int64_t token) {
   if (device_atomic_exchange(&a.control->recorded, 1) != 0) return;
   struct kernel_failure* record = a.failure;
-  device_store_relaxed_sys_u32(&record->algorithm, arfusionAlgoOneshotLamport);
   device_store_relaxed_sys_u32(&record->rank, (uint32_t)a.rank);
   device_store_relaxed_sys_u32(&record->peer, (uint32_t)peer);
   device_store_relaxed_sys_u64(&record->epoch, exchange_epoch(a, x));
   device_store_relaxed_sys_u64(&record->token, (uint64_t)token);
+  device_store_relaxed_sys_u32(&record->algorithm, a.algorithm);
   device_fence_sys();
   device_store_relaxed_sys_u32(&record->kind, kind);
   if (kind == KERNEL_FAILURE_REMOTE) return; /* whoever failed has told the others */
@@ -76,6 +76,11 @@ DEVICE bool exchange_check(const struct exchange_args& a, const struct exchange&
   if (fail != 0) exchange_record(a, x, KERNEL_FAILURE_REMOTE, (int)fail - 1, 0);
   if (!exchange_control_warp()) device_split_arrive(device_threads()); /* the control warp may not have seen it */
   return false;
+}
+
+/* Waits for the epoch's load. For kernels in which a warp may use the epoch only after exchange_arrive. */
+DEVICE void exchange_hold_epoch(struct exchange* x) {
+  x->epoch = device_bits(device_shuffle(device_float(x->epoch), 0));
 }
 
 /* Every warp calls once, after it has used the epoch (as part of an address): a load that is still under way would not

@@ -6,7 +6,8 @@
 #ifndef ARFUSION_KERNELS_KERNELS_CUH_
 #define ARFUSION_KERNELS_KERNELS_CUH_
 
-#include "kernels/cuda/lamport.cuh"
+#include "kernels/cuda/sync.cuh"
+#include "kernels/cuda/twoshot.cuh"
 
 /* rows.input is the sum. A NaN in it that goes straight to residual_out becomes the canonical one. */
 template <class T, bool CHUNKED, bool ALIGNED>
@@ -39,9 +40,14 @@ KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT struct rows_args rows) {
   }
 }
 
-/* What is not aligned to 16 bytes takes the kernels for any number of ranks. */
+/* What is not aligned to 16 bytes takes the kernels for any number of ranks. So does two-shot with 2 ranks, where it
+ * moves as many bytes as one-shot and is never the faster, and with rows of several chunks, where registers are few. */
 #define KERNELS_ROWS(T, ranks, aligned) \
   {(const void*)lamport_rows<T, ranks, false, aligned>, (const void*)lamport_rows<T, ranks, true, aligned>}
+#define KERNELS_TWOSHOT_ROWS(T, ranks, aligned) \
+  {(const void*)twoshot_rows<T, ranks, false, aligned>, (const void*)twoshot_rows<T, 0, true, aligned>}
+#define KERNELS_SYNC_ROWS(T, aligned) \
+  {(const void*)sync_rows<T, false, aligned>, (const void*)sync_rows<T, true, aligned>}
 #define KERNELS_EPILOGUE(T, aligned) \
   {(const void*)epilogue_rows<T, false, aligned>, (const void*)epilogue_rows<T, true, aligned>}
 #define KERNELS_TABLE(T)                                                                                              \
@@ -51,6 +57,13 @@ KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT struct rows_args rows) {
         {(const void*)lamport_flat<T, 2, true>, (const void*)lamport_flat<T, 4, true>,                                \
          (const void*)lamport_flat<T, 8, true>, (const void*)lamport_flat<T, 0, true>,                                \
          (const void*)lamport_flat<T, 0, false>},                                                                     \
+        {KERNELS_TWOSHOT_ROWS(T, 0, true), KERNELS_TWOSHOT_ROWS(T, 4, true), KERNELS_TWOSHOT_ROWS(T, 8, true),        \
+         KERNELS_TWOSHOT_ROWS(T, 0, true), KERNELS_TWOSHOT_ROWS(T, 0, false)},                                        \
+        {(const void*)twoshot_flat<T, 0, true>, (const void*)twoshot_flat<T, 4, true>,                                \
+         (const void*)twoshot_flat<T, 8, true>, (const void*)twoshot_flat<T, 0, true>,                                \
+         (const void*)twoshot_flat<T, 0, false>},                                                                     \
+        {KERNELS_SYNC_ROWS(T, false), KERNELS_SYNC_ROWS(T, true)},                                                    \
+        {(const void*)sync_flat<T, false>, (const void*)sync_flat<T, true>},                                          \
         {KERNELS_EPILOGUE(T, false), KERNELS_EPILOGUE(T, true)},                                                      \
   }
 

@@ -6,8 +6,10 @@
 #include "kernels/cuda/device_ops.cuh"
 
 #define MIN_SLOT_BYTES (64 << 10)
-#define SLOT_ALIGNMENT 256
+#define SLOT_ALIGNMENT 1024 /* two halves of whole ranges, see twoshot.cuh */
 #define LAMPORT_BUFFERS 2
+#define SYNC_HALVES 2
+#define SYNC_SHARE 20 /* a half is this part of the limit: 256 MiB at TP2 within 288 still take two one-shot launches */
 #define LARGEST_GRID 65536 /* blocks of kernels that wait for nobody */
 #define FILL_BLOCKS 1024
 #define FILL_THREADS 256
@@ -17,25 +19,39 @@ struct fill_args {
   uint64_t vectors;
 };
 
-static_assert(sizeof(struct cuda_control) == 256, "two cache lines");
+static_assert(offsetof(struct cuda_control, staged) == 256, "two cache lines");
 
 /* ---------------------------------------------------------------- workspace */
 
+/* The slot for requests of `wanted` bytes where there is room for `room`, or the smallest. */
+static int64_t slot_fit(int64_t wanted, int64_t room) {
+  const int64_t whole = (wanted + SLOT_ALIGNMENT - 1) / SLOT_ALIGNMENT * SLOT_ALIGNMENT;
+  const int64_t fit = room / SLOT_ALIGNMENT * SLOT_ALIGNMENT;
+  const int64_t slot = whole < fit ? whole : fit;
+  return slot < MIN_SLOT_BYTES ? MIN_SLOT_BYTES : slot;
+}
+
 void cuda_layout_compute(struct cuda_layout* layout, int nranks, int64_t max_request_bytes, int64_t limit_bytes) {
   const int64_t slots = LAMPORT_BUFFERS * (nranks - 1);
-  const int64_t room = (limit_bytes - (int64_t)sizeof(struct cuda_control)) / slots;
-  int64_t slot = max_request_bytes < room ? max_request_bytes : room;
-  if (slot < MIN_SLOT_BYTES) slot = MIN_SLOT_BYTES;
-  if (slot < room) slot += SLOT_ALIGNMENT - 1;
-  slot -= slot % SLOT_ALIGNMENT;
+  const int64_t sync_slot = slot_fit(max_request_bytes, limit_bytes / SYNC_SHARE);
+  const int64_t left = limit_bytes - (int64_t)sizeof(struct cuda_control) - SYNC_HALVES * sync_slot;
+  const int64_t lamport_slot = slot_fit(max_request_bytes, left / slots);
+  layout->nranks = nranks;
   layout->control = 0;
   layout->lamport = sizeof(struct cuda_control);
-  layout->lamport_slot = (size_t)slot;
-  layout->total = layout->lamport + (size_t)(slots * slot);
+  layout->lamport_slot = (size_t)lamport_slot;
+  layout->stage = layout->lamport + (size_t)(slots * lamport_slot);
+  layout->sync_slot = (size_t)sync_slot;
+  layout->total = layout->stage + (size_t)(SYNC_HALVES * sync_slot);
 }
 
 size_t cuda_layout_launch_bytes(const struct cuda_layout* layout, arfusionAlgorithm_t algorithm) {
-  return algorithm == arfusionAlgoOneshotLamport ? layout->lamport_slot : 0;
+  switch (algorithm) {
+    case arfusionAlgoOneshotLamport: return layout->lamport_slot;
+    case arfusionAlgoOneshotSync: return layout->sync_slot;
+    case arfusionAlgoTwoshot: return layout->lamport_slot / 2 * (size_t)layout->nranks;
+    default: return 0;
+  }
 }
 
 /* `vectors` of 16 bytes at p become sentinels. */
@@ -79,8 +95,12 @@ int cuda_kernels_load(int nranks) {
     for (int aligned = 0; aligned < 2; ++aligned) {
       const enum cuda_variant variant = variant_of(nranks, aligned);
       if (!error) error = kernel_load(kernels->lamport_flat[variant], CUDA_GROUP_PACKS);
+      if (!error) error = kernel_load(kernels->twoshot_flat[variant], CUDA_GROUP_PACKS);
+      if (!error) error = kernel_load(kernels->sync_flat[aligned], CUDA_GROUP_PACKS);
       for (int chunked = 0; chunked < 2; ++chunked) {
         if (!error) error = kernel_load(kernels->lamport_rows[variant][chunked], CUDA_GROUP_PACKS);
+        if (!error) error = kernel_load(kernels->twoshot_rows[variant][chunked], CUDA_GROUP_PACKS);
+        if (!error) error = kernel_load(kernels->sync_rows[aligned][chunked], CUDA_GROUP_PACKS);
         if (!error) error = kernel_load(kernels->epilogue[aligned][chunked], CUDA_GROUP_PACKS);
       }
     }
@@ -125,7 +145,7 @@ static uint32_t rows_threads(int64_t hidden) {
   return (uint32_t)(packs < CUDA_GROUP_PACKS ? packs : CUDA_GROUP_PACKS);
 }
 
-static void exchange_fill(struct exchange_args* exchange, const struct cuda_comm* comm) {
+static void exchange_fill(struct exchange_args* exchange, const struct cuda_comm* comm, arfusionAlgorithm_t algorithm) {
   const struct cuda_layout* layout = &comm->layout;
   const int n = comm->nranks, rank = comm->rank;
   unsigned char* own = (unsigned char*)comm->workspace[rank];
@@ -145,6 +165,20 @@ static void exchange_fill(struct exchange_args* exchange, const struct cuda_comm
   exchange->failure = comm->failure;
   exchange->rank = rank;
   exchange->nranks = n;
+  exchange->algorithm = algorithm;
+  exchange->divide_shift = n <= 2 ? 0 : n <= 4 ? 1 : n <= 8 ? 2 : 3;
+  exchange->divide_factor = (uint32_t)(((uint64_t)1 << (32 + exchange->divide_shift)) / (uint32_t)n + 1);
+}
+
+static void stage_fill(struct sync_stage* stage, const struct cuda_comm* comm) {
+  for (int r = 0; r < comm->nranks; ++r) stage->of[r] = (unsigned char*)comm->workspace[r] + comm->layout.stage;
+  stage->half = comm->layout.sync_slot;
+}
+
+/* The largest grid. Equal on all ranks. */
+static int most_blocks(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm) {
+  const bool flagged = algorithm == arfusionAlgoOneshotSync && comm->max_blocks > CUDA_SYNC_BLOCKS;
+  return flagged ? CUDA_SYNC_BLOCKS : comm->max_blocks;
 }
 
 /* ---------------------------------------------------------------- launches */
@@ -174,33 +208,44 @@ int cuda_workspace_reset(const struct cuda_comm* comm, void* stream) {
   return error ? error : launch((const void*)workspace_fill, FILL_BLOCKS, FILL_THREADS, 0, &args, stream);
 }
 
-static int launch_rows(const struct cuda_comm* comm, const struct cuda_kernels* kernels, const struct kernel_op* op,
-                       uint32_t flags, void* stream) {
-  struct lamport_rows_args args;
-  exchange_fill(&args.exchange, comm);
-  const int aligned = rows_fill(&args.rows, op);
-  args.early_trigger = (flags & ARFUSION_FLAG_EARLY_TRIGGER) != 0;
-  const uint32_t blocks = (uint32_t)(op->tokens < comm->max_blocks ? op->tokens : comm->max_blocks);
-  return launch(kernels->lamport_rows[variant_of(comm->nranks, aligned)][args.rows.chunks > 1], blocks,
-                rows_threads(op->hidden), (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
+static int launch_rows(const struct cuda_comm* comm, const struct cuda_kernels* kernels, arfusionAlgorithm_t algorithm,
+                       const struct kernel_op* op, uint32_t flags, void* stream) {
+  struct sync_rows_args args;
+  struct rows_args* rows = &args.request.rows;
+  exchange_fill(&args.request.exchange, comm, algorithm);
+  stage_fill(&args.stage, comm);
+  const int aligned = rows_fill(rows, op);
+  args.request.early_trigger = (flags & ARFUSION_FLAG_EARLY_TRIGGER) != 0;
+  const int chunked = rows->chunks > 1, most = most_blocks(comm, algorithm);
+  const enum cuda_variant variant = variant_of(comm->nranks, aligned);
+  const void* kernel = algorithm == arfusionAlgoOneshotSync ? kernels->sync_rows[aligned][chunked]
+                       : algorithm == arfusionAlgoTwoshot   ? kernels->twoshot_rows[variant][chunked]
+                                                            : kernels->lamport_rows[variant][chunked];
+  return launch(kernel, (uint32_t)(op->tokens < most ? op->tokens : most), rows_threads(op->hidden),
+                (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
 }
 
-static int launch_flat(const struct cuda_comm* comm, const struct cuda_kernels* kernels, const struct kernel_op* op,
-                       uint32_t flags, void* stream) {
-  struct lamport_flat_args args;
-  exchange_fill(&args.exchange, comm);
-  args.input = (const unsigned char*)op->input;
-  args.output = (unsigned char*)op->allreduce_out;
-  args.count = op->hidden;
+static int launch_flat(const struct cuda_comm* comm, const struct cuda_kernels* kernels, arfusionAlgorithm_t algorithm,
+                       const struct kernel_op* op, uint32_t flags, void* stream) {
+  struct sync_flat_args args;
+  exchange_fill(&args.request.exchange, comm, algorithm);
+  stage_fill(&args.stage, comm);
+  args.request.input = (const unsigned char*)op->input;
+  args.request.output = (unsigned char*)op->allreduce_out;
+  args.request.count = op->hidden;
   const int aligned = is_aligned(op->input, 0) && is_aligned(op->allreduce_out, 0);
   /* Few vectors: small blocks on many multiprocessors. Many: blocks as large as they can be. */
   const int64_t per_vector = CUDA_VECTOR / kernel_element_size(op->dtype);
   const int64_t vectors = (op->hidden + per_vector - 1) / per_vector;
-  const int64_t share = (vectors + comm->max_blocks - 1) / comm->max_blocks;
+  const int most = most_blocks(comm, algorithm);
+  const int64_t share = (vectors + most - 1) / most;
   const int64_t threads = share <= 128 ? 128 : share >= CUDA_GROUP_PACKS ? CUDA_GROUP_PACKS : (share + 31) / 32 * 32;
   const int64_t needed = (vectors + threads - 1) / threads;
-  return launch(kernels->lamport_flat[variant_of(comm->nranks, aligned)],
-                (uint32_t)(needed < comm->max_blocks ? needed : comm->max_blocks), (uint32_t)threads,
+  const enum cuda_variant variant = variant_of(comm->nranks, aligned);
+  const void* kernel = algorithm == arfusionAlgoOneshotSync ? kernels->sync_flat[aligned]
+                       : algorithm == arfusionAlgoTwoshot   ? kernels->twoshot_flat[variant]
+                                                            : kernels->lamport_flat[variant];
+  return launch(kernel, (uint32_t)(needed < most ? needed : most), (uint32_t)threads,
                 (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
 }
 
@@ -210,8 +255,8 @@ int cuda_launch(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, con
   const size_t bytes = cuda_layout_launch_bytes(&comm->layout, algorithm);
   if (!kernels || op->tokens > INT32_MAX) return cudaErrorInvalidValue;
   if ((uint64_t)kernel_slot_bytes(op->tokens, op->hidden, op->dtype) > bytes) return cudaErrorInvalidValue;
-  return op->pattern == arfusionPatternAllReduce ? launch_flat(comm, kernels, op, flags, stream)
-                                                 : launch_rows(comm, kernels, op, flags, stream);
+  return op->pattern == arfusionPatternAllReduce ? launch_flat(comm, kernels, algorithm, op, flags, stream)
+                                                 : launch_rows(comm, kernels, algorithm, op, flags, stream);
 }
 
 int cuda_launch_epilogue(const struct kernel_op* op, int compute_major, void* stream) {

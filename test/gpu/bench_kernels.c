@@ -2,7 +2,7 @@
  *
  * bench_kernels.c: µs per fused operation on two GPUs: bf16, two ranks, residual and norm written, dependent launch. A
  * graph of 20 launches, replayed 20 times; of the two ranks' elapsed times the smaller (the rank launched last has not
- * waited for the other's launch), the median of the replays. Then the host's time of a launch.
+ * waited for the other's launch), the median of the replays; for each algorithm. Then the host's time of a launch.
  *
  *   bench_kernels [max_blocks [slot_mib]]
  */
@@ -17,7 +17,7 @@ static int compare(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-static double graph_us(struct world* w, const struct kernel_op* ops) {
+static double graph_us(struct world* w, arfusionAlgorithm_t algorithm, const struct kernel_op* ops) {
   cudaGraphExec_t exec[2];
   cudaEvent_t begin[2], end[2];
   double times[REPLAYS];
@@ -25,7 +25,7 @@ static double graph_us(struct world* w, const struct kernel_op* ops) {
     cudaGraph_t graph;
     CHECK(cudaSetDevice(r));
     CHECK(cudaStreamBeginCapture(w->stream[r], cudaStreamCaptureModeRelaxed));
-    for (int k = 0; k < LAUNCHES; ++k) world_launch(w, r, &ops[r]);
+    for (int k = 0; k < LAUNCHES; ++k) world_launch(w, r, algorithm, &ops[r]);
     CHECK(cudaStreamEndCapture(w->stream[r], &graph));
     CHECK(cudaGraphInstantiate(&exec[r], graph, 0));
     CHECK(cudaGraphDestroy(graph));
@@ -69,7 +69,7 @@ static double host_us(struct world* w, const struct kernel_op* ops, int epilogue
           CHECK(cudaSetDevice(r));
           CHECK(cuda_launch_epilogue(&ops[r], w->comm[r].compute_major, w->stream[r]));
         } else {
-          world_launch(w, r, &ops[r]);
+          world_launch(w, r, arfusionAlgoOneshotLamport, &ops[r]);
         }
       }
     }
@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
                                 .eps = 1e-5f};
     CHECK(cudaDeviceSynchronize());
   }
-  printf("%d blocks at most\n", max_blocks);
+  printf("%d blocks at most; us:          one-shot Lamport   one-shot sync        two-shot\n", max_blocks);
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
     for (int r = 0; r < 2; ++r) {
       struct kernel_op* op = &ops[r];
@@ -126,7 +126,10 @@ int main(int argc, char** argv) {
       op->input_stride = op->residual_in_stride = op->residual_out_stride = op->norm_out_stride = op->hidden;
     }
     if (kernel_slot_bytes(ops[0].tokens, ops[0].hidden, ops[0].dtype) > slot) continue;
-    printf("%5lld x %5lld  %8.2f us\n", (long long)ops[0].tokens, (long long)ops[0].hidden, graph_us(&w, ops));
+    printf("%5lld x %5lld                   ", (long long)ops[0].tokens, (long long)ops[0].hidden);
+    for (int a = arfusionAlgoOneshotLamport; a <= arfusionAlgoTwoshot; ++a)
+      printf("  %14.2f", graph_us(&w, (arfusionAlgorithm_t)a, ops));
+    printf("\n");
     fflush(stdout);
   }
   for (int r = 0; r < 2; ++r) {

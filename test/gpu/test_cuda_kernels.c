@@ -2,7 +2,7 @@
  *
  * test_cuda_kernels.c: the CUDA kernels against a scalar reference, bit by bit, on one or two GPUs. Each rank has an
  * arena on its GPU and the same arena on the host; all operations of a batch read and write places in the arenas; then
- * every byte of every arena must be as the reference left it.
+ * every byte of every arena must be as the reference left it. With each algorithm, then with all in random order.
  *
  *   test_cuda_kernels [operations [seed]]
  */
@@ -13,16 +13,17 @@
 
 #define ARENA_BYTES ((size_t)24 << 20)
 #define BATCH 40
-#define SLOT_BYTES ((int64_t)2 << 20)
+#define SLOT_BYTES ((int64_t)1 << 20)
 #define TIMEOUT_NS (20ull * 1000 * 1000 * 1000)
 
 static int passed, failed;
 static uint32_t state = 1;
+static arfusionAlgorithm_t algorithm; /* that operations are planned for; arfusionAlgoAuto: drawn */
 
 static void expect(int ok, const char* what) {
   if (ok) ++passed;
   else ++failed;
-  if (!ok) printf("FAILED: %s\n", what);
+  if (!ok) printf("FAILED: %s, algorithm %d\n", what, (int)algorithm);
   fflush(stdout);
 }
 
@@ -44,6 +45,7 @@ struct arena {
 /* An operation of one rank, with pointers into the host arena. */
 struct planned {
   struct kernel_op op;
+  arfusionAlgorithm_t algorithm;
 };
 
 static struct arena arenas[ARFUSION_MAX_RANKS];
@@ -116,9 +118,11 @@ static int arenas_equal(const struct world* w) {
       const unsigned char* outs[] = {op->allreduce_out, op->residual_out, op->norm_out};
       for (int o = 0; o < 3; ++o) {
         if (outs[o] && at >= outs[o] && at < outs[o] + bytes) {
-          printf("  op %d output %d: pattern %d dtype %d gamma %d %lld x %lld residual %d in place %d flags %u\n", k, o,
-                 (int)op->pattern, (int)op->dtype, (int)op->gamma_dtype, (long long)op->tokens, (long long)op->hidden,
-                 op->residual_in != NULL, op->norm_out == op->input, op->flags);
+          printf("  op %d algorithm %d output %d: pattern %d dtype %d gamma %d %lld x %lld residual %d in place %d "
+                 "flags %u\n",
+                 k, (int)plan[k][r].algorithm, o, (int)op->pattern, (int)op->dtype, (int)op->gamma_dtype,
+                 (long long)op->tokens, (long long)op->hidden, op->residual_in != NULL, op->norm_out == op->input,
+                 op->flags);
         }
       }
     }
@@ -237,8 +241,13 @@ static int plan_local(int rank, const struct shape* s, arfusionDataType_t gamma_
 static int plan_add(const struct world* w, const struct shape* s) {
   const arfusionDataType_t gamma_dtype = draw(3) ? s->dtype : arfusionFloat32;
   const enum values values = (enum values)draw(VALUES_KINDS);
-  if (planned_count == BATCH || kernel_slot_bytes(s->tokens, s->hidden, s->dtype) > SLOT_BYTES) return 0;
+  const arfusionAlgorithm_t chosen =
+      algorithm ? algorithm : (arfusionAlgorithm_t)(arfusionAlgoOneshotLamport + (int)draw(3));
+  if (planned_count == BATCH || kernel_slot_bytes(s->tokens, s->hidden, s->dtype) >
+                                    (int64_t)cuda_layout_launch_bytes(&w->comm[0].layout, chosen))
+    return 0;
   for (int r = 0; r < w->nranks; ++r) {
+    plan[planned_count][r].algorithm = chosen;
     if (!plan_local(r, s, gamma_dtype, values)) return 0;
   }
   ++planned_count;
@@ -253,7 +262,7 @@ static struct shape draw_shape(void) {
   s.dtype = dtypes[draw(3)];
   s.tokens = 1;
   if (s.pattern == arfusionPatternAllReduce) {
-    s.hidden = 1 + (int64_t)(draw(2) ? draw(300) : draw(4) ? draw(20000) : draw(400000));
+    s.hidden = 1 + (int64_t)(draw(2) ? draw(300) : draw(4) ? draw(20000) : draw(250000));
     return s;
   }
   const int64_t step = 16 / kernel_element_size(s.dtype);
@@ -305,7 +314,7 @@ static void plan_launch(struct world* w, int delays) {
       const int r = (start + i) % w->nranks;
       const struct kernel_op op = device_op(r, &plan[k][r].op);
       if (delays && draw(16) == 0) usleep(draw(200));
-      world_launch(w, r, &op);
+      world_launch(w, r, plan[k][r].algorithm, &op);
     }
   }
 }
@@ -365,6 +374,18 @@ static void test_shapes(struct world* w) {
   expect(ok, "fixed shapes");
 }
 
+/* As much as one launch takes: of the flat pattern, and in rows of one vector. */
+static void test_largest(struct world* w) {
+  const int64_t bytes = (int64_t)cuda_layout_launch_bytes(&w->comm[0].layout, algorithm);
+  const struct shape flat = {arfusionPatternAllReduce, arfusionBfloat16, 1, bytes / 2};
+  const int64_t tokens = bytes / 16 < 40000 ? bytes / 16 : 40000;
+  const struct shape rows = {arfusionPatternResidualRmsNorm, arfusionFloat16, tokens, 8};
+  arenas_clear(w);
+  expect(plan_add(w, &flat) && plan_run(w), "the largest launch");
+  arenas_clear(w);
+  expect(plan_add(w, &rows) && plan_run(w), "many short rows");
+}
+
 static void test_random(struct world* w, int operations) {
   int ok = 1;
   for (int done = 0; done < operations && ok;) {
@@ -407,7 +428,7 @@ static void test_graph(struct world* w) {
     CHECK(cudaStreamBeginCapture(w->stream[r], cudaStreamCaptureModeRelaxed));
     for (int k = 0; k < planned_count; ++k) {
       const struct kernel_op op = device_op(r, &plan[k][r].op);
-      world_launch(w, r, &op);
+      world_launch(w, r, plan[k][r].algorithm, &op);
     }
     CHECK(cudaStreamEndCapture(w->stream[r], &graph));
     CHECK(cudaGraphInstantiate(&exec[r], graph, 0));
@@ -435,7 +456,7 @@ static void plan_one(struct world* w) {
 
 static void launch_one(struct world* w, int rank) {
   const struct kernel_op op = device_op(rank, &plan[0][rank].op);
-  world_launch(w, rank, &op);
+  world_launch(w, rank, plan[0][rank].algorithm, &op);
 }
 
 /* Rank 0 alone; then what its peers find. */
@@ -447,8 +468,9 @@ static void test_timeout(struct world* w) {
   launch_one(w, 0);
   world_sync(w);
   const struct kernel_failure* f = w->comm[0].failure;
-  expect(f->kind == KERNEL_FAILURE_TIMEOUT && f->rank == 0 && f->peer == 1 && f->epoch == 0 &&
-             f->algorithm == arfusionAlgoOneshotLamport && f->token >= 0 && f->token < 3,
+  expect(f->kind == KERNEL_FAILURE_TIMEOUT && f->rank == 0 && f->peer > 0 && f->peer < (uint32_t)w->nranks &&
+             (f->peer == 1 || algorithm != arfusionAlgoOneshotLamport) && f->epoch == 0 &&
+             f->algorithm == (uint32_t)algorithm && f->token >= 0 && f->token < 3,
          "a missing peer is a time-out");
   expect(world_seconds() - start > 0.04 && world_seconds() - start < 5.0, "after the time that was set");
   for (int r = 0; r < w->nranks; ++r) w->comm[r].timeout_ns = 0; /* whoever waited now would never end */
@@ -533,12 +555,19 @@ static void test_ranks(int nranks, int gpus, int operations) {
              TIMEOUT_NS);
   arenas_make(&w);
   const int failed_before = failed;
+  for (int a = arfusionAlgoOneshotLamport; a <= arfusionAlgoTwoshot; ++a) {
+    algorithm = (arfusionAlgorithm_t)a;
+    test_shapes(&w);
+    test_largest(&w);
+    test_random(&w, operations);
+    test_timeout(&w);
+    test_abort(&w);
+  }
+  algorithm = arfusionAlgoAuto;
   test_shapes(&w);
-  test_random(&w, operations);
+  test_random(&w, 2 * operations);
   test_wrap(&w);
   test_graph(&w);
-  test_timeout(&w);
-  test_abort(&w);
   if (nranks == 2) test_epilogue(&w);
   printf("%d ranks on %d GPUs: %s\n", nranks, nranks < gpus ? nranks : gpus, failed == failed_before ? "ok" : "FAILED");
   arenas_free(&w);

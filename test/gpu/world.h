@@ -107,9 +107,9 @@ static inline void world_sync(struct world* w) {
   }
 }
 
-static inline void world_launch(struct world* w, int rank, const struct kernel_op* op) {
+static inline void world_launch(struct world* w, int rank, arfusionAlgorithm_t algorithm, const struct kernel_op* op) {
   CHECK(cudaSetDevice(w->device[rank]));
-  CHECK(cuda_launch(&w->comm[rank], arfusionAlgoOneshotLamport, op, w->stream[rank]));
+  CHECK(cuda_launch(&w->comm[rank], algorithm, op, w->stream[rank]));
 }
 
 static inline double world_seconds(void) {

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * twoshot.cuh: two-shot, with Lamport words in both halves. The vectors of an operation, counted through all its rows,
+ * are cut into ranges of a warp's width; range q is owned by rank q modulo the number of ranks. Whoever does not own a
+ * range sends its vectors to the owner. The owner adds in rank order, rounds to T, and sends the sum to all others.
+ *
+ * A sum is never the sentinel. No input is -0.0 once cleared, and in fp32 a sum is -0.0 only if both addends are.
+ * Rounding to T does not make it so either: inputs in bf16 (fp16) are multiples of 2^-133 (2^-24), therefore sums are,
+ * and the smallest that is not 0 is a number of T.
+ *
+ * Slots are those of one-shot, slot s of a receiver being written by sender s alone: its first half with contributions
+ * to ranges that the receiver owns, its second half with sums of ranges that the sender owns. Of either there is one in
+ * nranks, so that an operation may be nranks / 2 slots large. (A range's number has 31 bits: 1 TiB.)
+ *
+ * Two buffers in rotation are enough here, too, also for ranks that send each other nothing because the operation has
+ * few ranges. What must not happen is that s sends operation n + 2 to d before d has read and cleared its n. But s has
+ * ended its n + 1, hence has a sum, its own or an owner's; every sum contains what d sent of n + 1, and d began to send
+ * that when its n had ended. This holds for operations of all algorithms in any order: none ends on a rank before all
+ * others have begun it.
+ *
+ * Nothing can wait in a circle here. A warp's turns are: sending step i + 2, adding up step i + 1, collecting step i;
+ * then the same for i + 1. It waits only for what the same warp of a peer's same block does in an earlier turn.
+ */
+#ifndef ARFUSION_KERNELS_TWOSHOT_CUH_
+#define ARFUSION_KERNELS_TWOSHOT_CUH_
+
+#include "kernels/cuda/lamport.cuh"
+
+/* A vector's owner, and its place in a slot: bytes, with the rotating buffer's added. */
+struct twoshot_place {
+  int owner;
+  uint64_t offset;
+};
+
+template <int RANKS>
+DEVICE struct twoshot_place twoshot_place_of(const struct exchange_args& a, const struct exchange& x, uint64_t vector) {
+  const uint32_t ranks = RANKS ? RANKS : (uint32_t)a.nranks;
+  const uint32_t range = (uint32_t)(vector / ELEMENT_LANES), lane = (uint32_t)vector % ELEMENT_LANES;
+  const uint32_t index = RANKS ? range / ranks : (uint32_t)((uint64_t)range * a.divide_factor >> 32) >> a.divide_shift;
+  return {(int)(range - index * ranks), lamport_offset(a, x.epoch, (uint64_t)index * ELEMENT_LANES + lane)};
+}
+
+/* A contribution, cleared of -0.0, goes to the owner. */
+template <class T, int RANKS>
+DEVICE void twoshot_send(const struct exchange_args& a, const struct exchange& x, uint64_t vector,
+                         const struct vec& v) {
+  const struct twoshot_place place = twoshot_place_of<RANKS>(a, x, vector);
+  if (place.owner == a.rank) return;
+  const int k = place.owner - a.rank - 1;
+  const int ranks = RANKS ? RANKS : a.nranks;
+  device_store_relaxed_sys(a.send[k < 0 ? k + ranks : k] + place.offset, vec_clear_negative_zero<T>(v));
+}
+
+/* The owner's part, `own` being this rank's vector. A sum that is not one, because a wait has failed, is not sent. */
+template <class T, int RANKS>
+DEVICE struct vec twoshot_reduce(const struct exchange_args& a, struct exchange* x, uint64_t offset,
+                                 const struct vec& own, int64_t token) {
+  constexpr bool scarce = RANKS != 4; /* registers: as in rows of several chunks, fewer peers are polled together */
+  float sum[T::per_vector];
+  struct vec cleared = vec_clear_negative_zero<T>(own);
+  /* Else its elements take 8 registers. */
+  UNROLL for (int i = 0; i < 4; ++i) cleared.w[i] = device_opaque(cleared.w[i]);
+  lamport_receive<T, RANKS, scarce>(a, x, cleared, offset, token, sum);
+  const struct vec v = vec_pack<T>(sum);
+  if (!x->failed) lamport_send<RANKS>(a, offset + a.slot / 2, v);
+  return v;
+}
+
+/* The others' part: the sum. */
+DEVICE struct vec twoshot_collect(const struct exchange_args& a, struct exchange* x, const struct twoshot_place& place,
+                                  int64_t token) {
+  struct vec v;
+  lamport_wait<1>(a, x, place.owner < a.rank ? place.owner : place.owner - 1, 1, place.offset + a.slot / 2, token, &v);
+  return v;
+}
+
+/* ---------------------------------------------------------------- rows */
+
+DEVICE uint64_t twoshot_vector(const struct rows_args& rows, const struct lamport_step& step, uint32_t vector) {
+  return (uint64_t)step.token * rows.vectors + vector;
+}
+
+template <class T, int RANKS>
+DEVICE void twoshot_send_step(const struct epilogue& e, const struct lamport_rows_args& a, const struct exchange& x,
+                              const struct lamport_step& step, const struct vec* v) {
+  UNROLL for (int j = 0; j < T::vectors; ++j) {
+    const uint32_t vector = epilogue_vector<T>(e, step.chunk, j);
+    if (vector < a.rows.vectors)
+      twoshot_send<T, RANKS>(a.exchange, x, twoshot_vector(a.rows, step, vector), v[j]);
+  }
+}
+
+/* Has a step's input come to the L2 cache before it is sent. */
+template <class T>
+DEVICE void twoshot_prefetch_input(const struct epilogue& e, const struct rows_args& rows,
+                                   const struct lamport_step& step) {
+  UNROLL for (int j = 0; j < T::vectors; ++j) {
+    const uint32_t vector = epilogue_vector<T>(e, step.chunk, j);
+    if (vector < rows.vectors) device_prefetch(epilogue_address(rows.input, step.token, rows.input_stride, vector));
+  }
+}
+
+/* The sums of the vectors that this rank owns. Its own vectors are loaded again, which is cheaper than keeping them. */
+template <class T, int RANKS, bool ALIGNED>
+DEVICE void twoshot_reduce_step(const struct epilogue& e, const struct lamport_rows_args& a, struct exchange* x,
+                                const struct lamport_step& step, struct vec* sum) {
+  UNROLL for (int j = 0; j < T::vectors; ++j) {
+    const uint32_t vector = epilogue_vector<T>(e, step.chunk, j);
+    const struct twoshot_place place =
+        twoshot_place_of<RANKS>(a.exchange, *x, twoshot_vector(a.rows, step, vector));
+    sum[j] = vec_fill(0);
+    if (vector >= a.rows.vectors || place.owner != a.exchange.rank) continue;
+    const struct vec own =
+        vec_load<T, ALIGNED>(epilogue_address(a.rows.input, step.token, a.rows.input_stride, vector));
+    sum[j] = twoshot_reduce<T, RANKS>(a.exchange, x, place.offset, own, step.token);
+  }
+}
+
+/* The sums of the others. */
+template <class T, int RANKS>
+DEVICE void twoshot_collect_step(const struct epilogue& e, const struct lamport_rows_args& a, struct exchange* x,
+                                 const struct lamport_step& step, struct vec* sum) {
+  UNROLL for (int j = 0; j < T::vectors; ++j) {
+    const uint32_t vector = epilogue_vector<T>(e, step.chunk, j);
+    const struct twoshot_place place =
+        twoshot_place_of<RANKS>(a.exchange, *x, twoshot_vector(a.rows, step, vector));
+    if (vector < a.rows.vectors && place.owner != a.exchange.rank)
+      sum[j] = twoshot_collect(a.exchange, x, place, step.token);
+  }
+}
+
+/* While the sum of a step is collected, that of the next one has been sent, and of the one after it the input. */
+template <class T, int RANKS, bool CHUNKED, bool ALIGNED>
+KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT struct lamport_rows_args a) {
+  constexpr bool scarce = CHUNKED; /* registers: the residual is loaded late, no input is prefetched */
+  const struct rows_args& rows = a.rows;
+  struct epilogue e = epilogue_begin<T, CHUNKED>();
+  struct exchange x;
+  struct vec input[T::vectors], sum[T::vectors], next_sum[T::vectors];
+  struct lamport_step step = {device_block(), 0};
+
+  device_grid_wait();
+  const uint32_t fail = exchange_read(a.exchange, &x);
+  lamport_load_input<T, ALIGNED>(e, rows, step, input);
+  if (!exchange_check(a.exchange, x, fail)) return;
+  exchange_hold_epoch(&x);
+  twoshot_send_step<T, RANKS>(e, a, x, step, input);
+  lamport_prefetch_residual<T>(e, rows, step);
+  if (!CHUNKED && rows.norm_out) epilogue_prefetch_row_gamma<T>(e, rows);
+  exchange_arrive(a.exchange, &x);
+  {
+    const struct lamport_step next = lamport_next<CHUNKED>(rows, step), after = lamport_next<CHUNKED>(rows, next);
+    if (lamport_valid(rows, next)) {
+      lamport_load_input<T, ALIGNED>(e, rows, next, input);
+      twoshot_send_step<T, RANKS>(e, a, x, next, input);
+    }
+    if (!scarce && lamport_valid(rows, after)) twoshot_prefetch_input<T>(e, rows, after);
+  }
+  twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, step, sum);
+
+  while (lamport_valid(rows, step)) {
+    const uint32_t token = step.token;
+    const bool last_token = (uint32_t)rows.tokens - token <= device_blocks();
+    struct epilogue_row<T, CHUNKED, 0> row;
+    do {
+      const uint32_t chunk = step.chunk;
+      const struct lamport_step next = lamport_next<CHUNKED>(rows, step), after = lamport_next<CHUNKED>(rows, next);
+      if (lamport_valid(rows, after)) {
+        lamport_load_input<T, ALIGNED>(e, rows, after, input);
+        twoshot_send_step<T, RANKS>(e, a, x, after, input);
+        const struct lamport_step third = lamport_next<CHUNKED>(rows, after);
+        if (!scarce && lamport_valid(rows, third)) twoshot_prefetch_input<T>(e, rows, third);
+      }
+      if (lamport_valid(rows, next)) {
+        twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, next, next_sum);
+        lamport_prefetch_residual<T>(e, rows, next);
+      }
+      struct vec y[T::vectors];
+      if (!scarce) lamport_load_residual<T, ALIGNED>(e, rows, step, y);
+      twoshot_collect_step<T, RANKS>(e, a, &x, step, sum);
+      if (scarce) lamport_load_residual<T, ALIGNED>(e, rows, step, y);
+      UNROLL for (int j = 0; j < T::vectors; ++j) {
+        float s[T::per_vector];
+        vec_unpack<T>(sum[j], s);
+        y[j] = epilogue_add<T>(rows, s, y[j]);
+        sum[j] = next_sum[j];
+      }
+      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row);
+      step = next;
+    } while (CHUNKED && step.chunk != 0);
+    if (rows.norm_out) {
+      struct epilogue_gamma<T> gamma[T::vectors];
+      if (!CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, gamma);
+      device_barrier();
+      if (a.early_trigger && last_token && exchange_control_thread()) {
+        /* The barrier says that this block has read and cleared its last slots. */
+        exchange_advance(a.exchange, x);
+        device_grid_trigger();
+      }
+      epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, gamma);
+    }
+  }
+  if (!(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
+}
+
+/* ---------------------------------------------------------------- flat */
+
+/* Adds up a vector if this rank owns it, and stores the sum. */
+template <class T, int RANKS, bool ALIGNED>
+DEVICE void twoshot_flat_reduce(const struct lamport_flat_args& a, struct exchange* x, int64_t vector) {
+  const struct twoshot_place place = twoshot_place_of<RANKS>(a.exchange, *x, (uint64_t)vector);
+  if (place.owner != a.exchange.rank) return;
+  const struct vec own = lamport_flat_load<T, ALIGNED>(a, vector);
+  const int64_t pack = vector / T::vectors;
+  lamport_flat_store<T, ALIGNED>(a, vector, twoshot_reduce<T, RANKS>(a.exchange, x, place.offset, own, pack));
+}
+
+/* As the rows, with the vectors t, t + threads of the grid, ... */
+template <class T, int RANKS, bool ALIGNED>
+KERNEL(CUDA_GROUP_PACKS) twoshot_flat(KERNEL_ARGUMENT struct lamport_flat_args a) {
+  const int64_t vectors = (a.count + T::per_vector - 1) / T::per_vector;
+  const int64_t step = (int64_t)device_blocks() * device_threads();
+  int64_t vector = (int64_t)device_block() * device_threads() + device_thread();
+  struct exchange x;
+  struct vec input = vec_fill(0);
+
+  device_grid_wait();
+  const uint32_t fail = exchange_read(a.exchange, &x);
+  if (vector < vectors) input = lamport_flat_load<T, ALIGNED>(a, vector);
+  if (!exchange_check(a.exchange, x, fail)) return;
+  exchange_hold_epoch(&x);
+  if (vector < vectors) twoshot_send<T, RANKS>(a.exchange, x, (uint64_t)vector, input);
+  exchange_arrive(a.exchange, &x);
+  if (vector + step < vectors) input = lamport_flat_load<T, ALIGNED>(a, vector + step);
+  if (vector + step < vectors) twoshot_send<T, RANKS>(a.exchange, x, (uint64_t)(vector + step), input);
+  if (vector < vectors) twoshot_flat_reduce<T, RANKS, ALIGNED>(a, &x, vector);
+
+  while (vector < vectors) {
+    const int64_t next = vector + step, after = next + step;
+    if (after < vectors) input = lamport_flat_load<T, ALIGNED>(a, after);
+    if (after < vectors) twoshot_send<T, RANKS>(a.exchange, x, (uint64_t)after, input);
+    if (next < vectors) twoshot_flat_reduce<T, RANKS, ALIGNED>(a, &x, next);
+    const struct twoshot_place place = twoshot_place_of<RANKS>(a.exchange, x, (uint64_t)vector);
+    if (place.owner != a.exchange.rank) {
+      lamport_flat_store<T, ALIGNED>(a, vector, twoshot_collect(a.exchange, &x, place, vector / T::vectors));
+    }
+    vector = next;
+  }
+  exchange_advance(a.exchange, x);
+}
+
+#endif
