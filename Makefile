@@ -136,10 +136,10 @@ $(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(SUPPORT) $(HOST_OBJECTS) $(B)/libar
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -lcmocka $(BENCH_LIBS) $(LIBS)
 
-$(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(B)/libarfusion-internal.a
+$(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(HOST_OBJECTS) $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(LIBS)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
 $(B)/obj/test/bench/mpi_baseline.c.o: CC := $(MPICC)
 $(B)/test/bench/mpi_baseline: CC := $(MPICC)
