@@ -251,23 +251,42 @@ static arfusionResult_t cuda_create(const struct device_setup* setup, struct dev
 
 /* ---------------------------------------------------------------- operations */
 
-static int capturing(cudaStream_t stream) {
+/* What a stream is capturing; id 0: nothing. The dependencies are those of whatever the stream does next. */
+struct capture {
+  unsigned long long id;
+  const cudaGraphNode_t* dependencies;
+  const cudaGraphEdgeData* edges;
+  size_t count;
+};
+
+static struct capture capture_of(cudaStream_t stream) {
+  struct capture capture = {0};
   enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &capture.id, NULL, &capture.dependencies,
+                                                     &capture.edges, &capture.count);
+  if (error != cudaSuccess || status != cudaStreamCaptureStatusActive) {
+    cudaGetLastError();
+    return (struct capture){0};
+  }
+  return capture;
 }
 
 /* The stream is not the one of the operation before: order them. A captured operation against one outside its graph is the
  * caller's to order. */
 static cudaError_t order_after_last(struct device_comm* comm, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
-  if (comm->launched && !capturing(stream)) {
-    if (!comm->several_streams && !capturing(comm->last_stream)) {
-      error = cudaEventRecord(comm->ordered, comm->last_stream);
-      comm->several_streams = 1;
-    }
-    if (error == cudaSuccess && comm->several_streams) error = cudaStreamWaitEvent(stream, comm->ordered, 0);
+  if (!comm->launched) return cudaSuccess;
+  const struct capture here = capture_of(stream), last = capture_of(comm->last_stream);
+  if (here.id) {
+    if (here.id != last.id) return cudaSuccess;
+    return cudaStreamUpdateCaptureDependencies(stream, (cudaGraphNode_t*)last.dependencies, last.edges, last.count,
+                                               cudaStreamAddCaptureDependencies);
   }
-  return error;
+  if (!comm->several_streams && !last.id) {
+    const cudaError_t error = cudaEventRecord(comm->ordered, comm->last_stream);
+    if (error != cudaSuccess) return error;
+    comm->several_streams = 1;
+  }
+  return comm->several_streams ? cudaStreamWaitEvent(stream, comm->ordered, 0) : cudaSuccess;
 }
 
 static arfusionResult_t cuda_run(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
@@ -280,7 +299,7 @@ static arfusionResult_t cuda_run(struct device_comm* comm, arfusionAlgorithm_t a
   if (error == cudaSuccess) {
     comm->launched = 1;
     comm->last_stream = stream;
-    if (comm->several_streams && !capturing(stream)) error = cudaEventRecord(comm->ordered, stream);
+    if (comm->several_streams && !capture_of(stream).id) error = cudaEventRecord(comm->ordered, stream);
   }
   if (previous != comm->dev) cudaSetDevice(previous);
   return error == cudaSuccess ? arfusionSuccess : cuda_error(error, "the operation's launch");

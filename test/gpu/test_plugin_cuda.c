@@ -132,6 +132,75 @@ static void test_graphs(void) {
   close_comms();
 }
 
+/* Branches of one graph: the operations of a communicator come one after the other all the same. */
+static void test_graph_branches(void) {
+  cudaGraphExec_t exec[RANKS];
+  open_comms(NULL);
+  outputs_clear();
+  int ok = 1;
+  for (int r = 0; r < RANKS; ++r) {
+    cudaGraph_t graph;
+    cudaEvent_t fork_event, join_event;
+    CHECK(cudaSetDevice(r));
+    CHECK(cudaEventCreateWithFlags(&fork_event, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&join_event, cudaEventDisableTiming));
+    cudaStream_t* streams = memory[r].stream;
+    CHECK(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaEventRecord(fork_event, streams[0]));
+    CHECK(cudaStreamWaitEvent(streams[1], fork_event, 0));
+    for (int k = 0; k < 16; ++k) {
+      arfusionRequest_t request = rows_request(r, 8 + k);
+      arfusionRoute_t route = {.size = sizeof route};
+      ok &= plugin->enqueue(comms[r], &request, streams[k % 2], &route) == arfusionSuccess;
+    }
+    CHECK(cudaEventRecord(join_event, streams[1]));
+    CHECK(cudaStreamWaitEvent(streams[0], join_event, 0));
+    CHECK(cudaStreamEndCapture(streams[0], &graph));
+    CHECK(cudaGraphInstantiate(&exec[r], graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaEventDestroy(fork_event));
+    CHECK(cudaEventDestroy(join_event));
+  }
+  for (int k = 0; k < 300; ++k) {
+    for (int r = 0; r < RANKS; ++r) {
+      CHECK(cudaSetDevice(r));
+      CHECK(cudaGraphLaunch(exec[r], memory[r].stream[0]));
+    }
+  }
+  streams_sync();
+  expect(ok && rows_right(23), "branches of one graph");
+  for (int r = 0; r < RANKS; ++r) CHECK(cudaGraphExecDestroy(exec[r]));
+  close_comms();
+}
+
+/* Two communicators, launched in one order on one GPU and in the other on the other, each larger than its largest grid: both
+ * must make progress, although each may run first on one side. */
+static void test_crossed_communicators(void) {
+  void* pairs[2][RANKS];
+  int ok = 1;
+  for (int c = 0; c < 2; ++c) {
+    open_comms(NULL);
+    memcpy(pairs[c], comms, sizeof comms);
+  }
+  outputs_clear();
+  for (int k = 0; k < 300; ++k) {
+    for (int c = 0; c < 2; ++c) {
+      for (int r = 0; r < RANKS; ++r) {
+        const int which = c ^ r; /* its stream, too */
+        arfusionRequest_t request = rows_request(r, TOKENS);
+        arfusionRoute_t route = {.size = sizeof route};
+        ok &= plugin->enqueue(pairs[which][r], &request, memory[r].stream[which], &route) == arfusionSuccess;
+      }
+    }
+  }
+  streams_sync();
+  expect(ok && rows_right(TOKENS), "two communicators crossed on two GPUs");
+  for (int c = 0; c < 2; ++c) {
+    memcpy(comms, pairs[c], sizeof comms);
+    close_comms();
+  }
+}
+
 /* A workspace far smaller than the requests: they go out as several launches, each with its own epoch. */
 static void test_several_launches(void) {
   plugin->finalize(ctx);
@@ -293,6 +362,8 @@ int main(void) {
   test_eager();
   test_two_streams();
   test_graphs();
+  test_graph_branches();
+  test_crossed_communicators();
   test_several_launches();
   test_no_allocation();
   test_nothing_is_left();
