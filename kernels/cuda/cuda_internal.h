@@ -21,7 +21,8 @@ struct cuda_control {
   uint64_t epoch;     /* operations done so far */
   uint32_t arrivals;  /* blocks of the running operation that have read the epoch */
   uint32_t recorded;  /* not 0: the failure has been written to the host's record */
-  uint8_t line0[112];
+  uint32_t tickets;   /* taken by blocks of the running operation; 0 between operations */
+  uint8_t line0[108];
   uint32_t fail; /* not 0: the communicator has failed; 1 + the rank that said so */
   uint8_t line1[124];
 };
@@ -37,6 +38,7 @@ struct exchange_args {
   const uint32_t* abort;
   struct kernel_failure* failure;
   int rank, nranks;
+  uint32_t algorithm; /* arfusionAlgorithm_t, for the record of a failure */
 };
 
 /* The rows of a request; strides in bytes. */
@@ -56,6 +58,7 @@ struct lamport_rows_args {
   struct exchange_args exchange;
   struct rows_args rows;
   uint32_t early_trigger;
+  uint32_t by_ticket; /* blocks take further tokens when they are ready for them; needs more than two a block */
 };
 
 struct lamport_flat_args {
@@ -72,6 +75,7 @@ enum cuda_variant { CUDA_RANKS_2, CUDA_RANKS_4, CUDA_RANKS_8, CUDA_RANKS_ANY, CU
 /* The kernels of one data type. [chunked]: rows of several chunks. */
 struct cuda_kernels {
   const void* lamport_rows[CUDA_VARIANTS][2];
+  const void* lamport_short[CUDA_VARIANTS][2]; /* [two tokens a block at most, else one]; NULL: there is none */
   const void* lamport_flat[CUDA_VARIANTS];
   const void* epilogue[2][2]; /* [aligned][chunked] */
 };

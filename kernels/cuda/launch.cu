@@ -3,12 +3,13 @@
  * launch.cu: the C interface of the CUDA kernels.
  */
 #include "kernels/cuda/cuda_internal.h"
-#include "kernels/cuda/device_ops.cuh"
+#include "kernels/cuda/exchange.cuh"
 
 #define MIN_SLOT_BYTES (64 << 10)
 #define SLOT_ALIGNMENT 256
 #define LAMPORT_BUFFERS 2
 #define LARGEST_GRID 65536 /* blocks of kernels that wait for nobody */
+#define TICKET_ROUNDS 8    /* tokens of a block from which taking them by ticket pays */
 #define FILL_BLOCKS 1024
 #define FILL_THREADS 256
 
@@ -47,6 +48,12 @@ static KERNEL(FILL_THREADS) workspace_fill(KERNEL_ARGUMENT struct fill_args a) {
   }
 }
 
+static KERNEL(1) failure_tell(KERNEL_ARGUMENT struct exchange_args a) {
+  struct exchange x;
+  exchange_read(a, &x);
+  exchange_record(a, x, KERNEL_FAILURE_ABORT, a.rank, 0);
+}
+
 /* ---------------------------------------------------------------- the kernels */
 
 static const struct cuda_kernels* kernels_of(arfusionDataType_t dtype) {
@@ -74,11 +81,16 @@ static int kernel_load(const void* kernel, int threads) {
 int cuda_kernels_load(int nranks) {
   static const arfusionDataType_t dtypes[] = {arfusionBfloat16, arfusionFloat16, arfusionFloat32};
   int error = kernel_load((const void*)workspace_fill, FILL_THREADS);
+  if (!error) error = kernel_load((const void*)failure_tell, 1);
   for (int d = 0; d < 3; ++d) {
     const struct cuda_kernels* kernels = kernels_of(dtypes[d]);
     for (int aligned = 0; aligned < 2; ++aligned) {
       const enum cuda_variant variant = variant_of(nranks, aligned);
       if (!error) error = kernel_load(kernels->lamport_flat[variant], CUDA_GROUP_PACKS);
+      for (int two = 0; two < 2; ++two) {
+        const void* kernel = kernels->lamport_short[variant][two];
+        if (!error && kernel) error = kernel_load(kernel, CUDA_GROUP_PACKS);
+      }
       for (int chunked = 0; chunked < 2; ++chunked) {
         if (!error) error = kernel_load(kernels->lamport_rows[variant][chunked], CUDA_GROUP_PACKS);
         if (!error) error = kernel_load(kernels->epilogue[aligned][chunked], CUDA_GROUP_PACKS);
@@ -125,7 +137,8 @@ static uint32_t rows_threads(int64_t hidden) {
   return (uint32_t)(packs < CUDA_GROUP_PACKS ? packs : CUDA_GROUP_PACKS);
 }
 
-static void exchange_fill(struct exchange_args* exchange, const struct cuda_comm* comm) {
+static void exchange_fill(struct exchange_args* exchange, const struct cuda_comm* comm,
+                          arfusionAlgorithm_t algorithm) {
   const struct cuda_layout* layout = &comm->layout;
   const int n = comm->nranks, rank = comm->rank;
   unsigned char* own = (unsigned char*)comm->workspace[rank];
@@ -145,6 +158,7 @@ static void exchange_fill(struct exchange_args* exchange, const struct cuda_comm
   exchange->failure = comm->failure;
   exchange->rank = rank;
   exchange->nranks = n;
+  exchange->algorithm = (uint32_t)algorithm;
 }
 
 /* ---------------------------------------------------------------- launches */
@@ -174,21 +188,39 @@ int cuda_workspace_reset(const struct cuda_comm* comm, void* stream) {
   return error ? error : launch((const void*)workspace_fill, FILL_BLOCKS, FILL_THREADS, 0, &args, stream);
 }
 
+int cuda_comm_tell_peers(const struct cuda_comm* comm, void* stream) {
+  struct exchange_args args;
+  exchange_fill(&args, comm, arfusionAlgoNone);
+  return launch((const void*)failure_tell, 1, 1, 0, &args, stream);
+}
+
 static int launch_rows(const struct cuda_comm* comm, const struct cuda_kernels* kernels, const struct kernel_op* op,
                        uint32_t flags, void* stream) {
   struct lamport_rows_args args;
-  exchange_fill(&args.exchange, comm);
-  const int aligned = rows_fill(&args.rows, op);
+  exchange_fill(&args.exchange, comm, arfusionAlgoOneshotLamport);
+  const int aligned = rows_fill(&args.rows, op), chunked = args.rows.chunks > 1;
+  const enum cuda_variant variant = variant_of(comm->nranks, aligned);
+  const uint32_t blocks =
+      (uint32_t)(op->tokens <= comm->max_blocks_of_a_token || op->tokens < comm->max_blocks ? op->tokens
+                                                                                           : comm->max_blocks);
+  /* Which block does which token depends on nothing that only one rank knows. */
+  args.by_ticket = !chunked && op->tokens >= (int64_t)TICKET_ROUNDS * comm->max_blocks &&
+                   (comm->nranks == 2 || comm->nranks == 4) && op->dtype != arfusionFloat32;
   args.early_trigger = (flags & ARFUSION_FLAG_EARLY_TRIGGER) != 0;
-  const uint32_t blocks = (uint32_t)(op->tokens < comm->max_blocks ? op->tokens : comm->max_blocks);
-  return launch(kernels->lamport_rows[variant_of(comm->nranks, aligned)][args.rows.chunks > 1], blocks,
-                rows_threads(op->hidden), (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
+  const void* kernel = kernels->lamport_rows[variant][chunked];
+  const uint64_t vectors = LAMPORT_BUFFERS * args.exchange.buffer / CUDA_VECTOR; /* lamport_short counts in 32 bits */
+  if (!chunked && op->tokens <= 2 * (int64_t)blocks && vectors <= UINT32_MAX) {
+    const void* few = kernels->lamport_short[variant][op->tokens > blocks];
+    if (few) kernel = few;
+  }
+  return launch(kernel, blocks, rows_threads(op->hidden), (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args,
+                stream);
 }
 
 static int launch_flat(const struct cuda_comm* comm, const struct cuda_kernels* kernels, const struct kernel_op* op,
                        uint32_t flags, void* stream) {
   struct lamport_flat_args args;
-  exchange_fill(&args.exchange, comm);
+  exchange_fill(&args.exchange, comm, arfusionAlgoOneshotLamport);
   args.input = (const unsigned char*)op->input;
   args.output = (unsigned char*)op->allreduce_out;
   args.count = op->hidden;
