@@ -116,30 +116,37 @@ $(PLUGIN): $(PLUGIN_OBJECTS) plugin/core/plugin.map
 
 $(B)/libarfusion.so.1: $(HOST_OBJECTS) $(B)/libarfusion-internal.a plugin/host/libarfusion.map
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -o $@ $(HOST_OBJECTS) $(B)/libarfusion-internal.a $(LD_FLAGS) -Wl,-soname,libarfusion.so.1 \
+	$(Q)$(CC) -shared -o $@ $(HOST_OBJECTS) $(B)/libarfusion-internal.a $(LD_FLAGS) -Wl,-soname,libarfusion.so.1 -Wl,-rpath,'$$ORIGIN' \
 	  -Wl,--version-script,plugin/host/libarfusion.map -Wl,-z,defs $(LIBS)
 	$(Q)ln -sf libarfusion.so.1 $(B)/libarfusion.so
 
+# Measurements say at which commit they were taken.
+$(B)/obj/plugin/tools/bench/perf.c.o: DEFINES += -DARFUSION_COMMIT=\"$(shell git rev-parse --short=12 HEAD 2>/dev/null)\"
+$(B)/obj/plugin/tools/bench/perf.c.o: $(wildcard .git/logs/HEAD)
+
+# What lies beside a tool or a library goes before what is installed elsewhere.
+BESIDE := -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
+
 $(B)/arfusion-bench: $(BENCH_OBJECTS) $(BENCH_LOADER)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(BENCH_LIBS) $(LIBS)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(BESIDE) $(BENCH_LIBS) $(LIBS)
 
 $(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(SUPPORT) $(HOST_OBJECTS) $(B)/libarfusion-bench.a $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -lcmocka $(BENCH_LIBS) $(LIBS)
 
-$(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(B)/libarfusion-internal.a
+$(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(HOST_OBJECTS) $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(LIBS)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
 $(B)/obj/test/bench/mpi_baseline.c.o: CC := $(MPICC)
 $(B)/test/bench/mpi_baseline: CC := $(MPICC)
 $(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(B)/libarfusion-internal.a $(BENCH_LOADER)
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(LIBS)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
 programs: all $(UNIT) $(GPU)
 bench: all $(BENCHES)

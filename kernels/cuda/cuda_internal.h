@@ -22,7 +22,8 @@ struct cuda_control {
   uint64_t epoch;     /* operations done so far */
   uint32_t arrivals;  /* blocks of the running operation that have read the epoch */
   uint32_t recorded;  /* not 0: the failure has been written to the host's record */
-  uint8_t line0[112];
+  uint32_t tickets;   /* taken by blocks of the running operation; 0 between operations */
+  uint8_t line0[108];
   uint32_t fail; /* not 0: the communicator has failed; 1 + the rank that said so */
   uint8_t line1[124];
   /* Operations of which that rank's block has staged its input, the running one included; one-shot sync. */
@@ -61,6 +62,7 @@ struct lamport_rows_args {
   struct exchange_args exchange;
   struct rows_args rows;
   uint32_t early_trigger;
+  uint32_t by_ticket; /* blocks take further tokens when they are ready for them; needs more than two a block */
 };
 
 struct lamport_flat_args {
@@ -94,6 +96,7 @@ enum cuda_variant { CUDA_RANKS_2, CUDA_RANKS_4, CUDA_RANKS_8, CUDA_RANKS_ANY, CU
 /* The kernels of one data type. [chunked]: rows of several chunks. */
 struct cuda_kernels {
   const void* lamport_rows[CUDA_VARIANTS][2];
+  const void* lamport_short[CUDA_VARIANTS][2]; /* [two tokens a block at most, else one]; NULL: there is none */
   const void* lamport_flat[CUDA_VARIANTS];
   const void* twoshot_rows[CUDA_VARIANTS][2];
   const void* twoshot_flat[CUDA_VARIANTS];

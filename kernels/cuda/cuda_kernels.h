@@ -33,7 +33,9 @@ struct cuda_comm {
   uint64_t timeout_ns;                 /* of one wait; 0: for ever */
   const uint32_t* abort;               /* host word, device-readable: not 0 ends every wait */
   struct kernel_failure* failure;      /* host memory, device-writable: written once, `kind` last */
-  int max_blocks;                      /* agreed by all ranks: the largest grid that may wait for a peer */
+  /* Agreed by all ranks: the largest grid that may wait for a peer, and the largest whose blocks have a token each, which
+   * may leave less of the GPU free, since none of its blocks lasts longer than a token. */
+  int max_blocks, max_blocks_of_a_token;
   int compute_major;                   /* of this rank's GPU */
   int shared_gpu;                      /* several ranks on this GPU: dependent launch is ignored */
 };
@@ -54,6 +56,10 @@ int cuda_kernels_load(int nranks);
 
 /* Enqueues `op`. Every rank enqueues the same algorithm and shape in the same order. */
 int cuda_launch(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream);
+
+/* Enqueues: the communicator has failed by this rank's doing. Unless a failure has been recorded, writes `failure` with
+ * KERNEL_FAILURE_ABORT and the fail word of every rank, so that peers need not wait for a rank that is idle. */
+int cuda_comm_tell_peers(const struct cuda_comm* comm, void* stream);
 
 /* What follows the sum: op->input holds it. */
 int cuda_launch_epilogue(const struct kernel_op* op, int compute_major, void* stream);

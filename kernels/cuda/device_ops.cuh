@@ -30,11 +30,28 @@ DEVICE uint32_t device_threads(void) { return blockDim.x; }
 DEVICE uint32_t device_block(void) { return blockIdx.x; }
 DEVICE uint32_t device_blocks(void) { return gridDim.x; }
 
-/* The block's shared memory: the same words in every call of one kernel. */
+/* The value is computed here and stays in its registers: not later, where something is waited for. */
+template <class Target>
+DEVICE void device_keep(Target*& p) {
+  asm volatile("" : "+l"(p));
+}
+DEVICE void device_keep(uint32_t& v) { asm volatile("" : "+r"(v)); }
+
+/* The address of a block's shared memory: the same words in every call of one kernel with this size. */
 template <int WORDS>
-DEVICE float* device_shared(void) {
-  __shared__ float words[WORDS];
-  return words;
+DEVICE uint32_t device_shared(void) {
+  __shared__ uint32_t words[WORDS];
+  uint32_t address = (uint32_t)__cvta_generic_to_shared(words);
+  device_keep(address);
+  return address;
+}
+DEVICE uint32_t device_shared_load(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+DEVICE void device_shared_store(uint32_t address, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 
 /* ---------------------------------------------------------------- arithmetic: each operation rounded on its own */
@@ -56,16 +73,21 @@ DEVICE uint32_t device_to_fp16x2(float lo, float hi) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(hi), "f"(lo));
   return word;
 }
+/* Sums of two elements in a word each, rounded once; a NaN is the canonical one. */
+DEVICE uint32_t device_add_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t word;
+  asm("{ .reg .b32 one; mov.b32 one, 0x3f803f80; fma.rn.bf16x2 %0, %1, one, %2; }" : "=r"(word) : "r"(a), "r"(b));
+  return word;
+}
+DEVICE uint32_t device_add_fp16x2(uint32_t a, uint32_t b) {
+  uint32_t word;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+  return word;
+}
 DEVICE void device_from_fp16x2(uint32_t word, float* lo, float* hi) {
   asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
       : "=f"(*lo), "=f"(*hi)
       : "r"(word));
-}
-
-/* The same word, of which the compiler knows nothing: what it was made of is not kept in its stead. */
-DEVICE uint32_t device_opaque(uint32_t word) {
-  asm volatile("" : "+r"(word));
-  return word;
 }
 
 /* ---------------------------------------------------------------- warps and blocks */
@@ -74,6 +96,11 @@ DEVICE float device_shuffle_xor(float a, int mask) { return __shfl_xor_sync(0xff
 DEVICE float device_shuffle(float a, uint32_t lane) { return __shfl_sync(0xffffffffu, a, lane); }
 DEVICE bool device_warp_any(bool a) { return __any_sync(0xffffffffu, a) != 0; }
 DEVICE void device_barrier(void) { __syncthreads(); }
+/* As device_keep, but a shuffle of each lane with itself, which the assembler does not see through either: special
+ * registers that the value comes from are not read again where it is used. All lanes call. */
+DEVICE void device_pin(uint32_t& v) {
+  asm volatile("shfl.sync.bfly.b32 %0, %0, 0, 31, 0xffffffff;" : "+r"(v));
+}
 
 /* A second barrier, split: `arrive` does not wait. `threads` is the block's size. */
 DEVICE void device_split_arrive(uint32_t threads) {

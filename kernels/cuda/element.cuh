@@ -23,10 +23,6 @@ struct element_16bit {
 
   DEVICE uint32_t load(const void* p) { return device_load_u16(p); }
   DEVICE void store(void* p, uint32_t bits) { device_store_u16(p, bits); }
-  /* -0.0 becomes +0.0 in both halves: the sign stays only where something else is set. */
-  DEVICE uint32_t clear_negative_zero(uint32_t word) {
-    return word & (((word & 0x7fff7fffu) + 0x7fff7fffu) | 0x7fff7fffu);
-  }
 };
 
 struct element_bf16 : element_16bit {
@@ -35,11 +31,13 @@ struct element_bf16 : element_16bit {
     v[1] = device_float(word & 0xffff0000u);
   }
   DEVICE uint32_t pack(const float* v) { return device_to_bf16x2(v[0], v[1]); }
+  DEVICE uint32_t add(uint32_t a, uint32_t b) { return device_add_bf16x2(a, b); }
 };
 
 struct element_fp16 : element_16bit {
   DEVICE void unpack(uint32_t word, float* v) { device_from_fp16x2(word, &v[0], &v[1]); }
   DEVICE uint32_t pack(const float* v) { return device_to_fp16x2(v[0], v[1]); }
+  DEVICE uint32_t add(uint32_t a, uint32_t b) { return device_add_fp16x2(a, b); }
 };
 
 struct element_fp32 {
@@ -49,9 +47,9 @@ struct element_fp32 {
 
   DEVICE uint32_t load(const void* p) { return device_load_u32(p); }
   DEVICE void store(void* p, uint32_t bits) { device_store_u32(p, bits); }
-  DEVICE uint32_t clear_negative_zero(uint32_t word) { return word == KERNEL_SENTINEL ? 0 : word; }
   DEVICE void unpack(uint32_t word, float* v) { v[0] = device_float(word); }
   DEVICE uint32_t pack(const float* v) { return device_bits(v[0]); }
+  DEVICE uint32_t add(uint32_t a, uint32_t b) { return device_bits(device_add(device_float(a), device_float(b))); }
 };
 
 /* ---------------------------------------------------------------- vectors */
@@ -74,10 +72,17 @@ DEVICE struct vec vec_pack(const float* f) {
   return v;
 }
 
+/* T(fp32(a) + fp32(b)): the exact sum rounded to fp32 first has the same bits, since its 24 bits are 2 * 11 + 2. */
 template <class T>
-DEVICE struct vec vec_clear_negative_zero(struct vec v) {
-  UNROLL for (int i = 0; i < 4; ++i) v.w[i] = T::clear_negative_zero(v.w[i]);
-  return v;
+DEVICE struct vec vec_add(struct vec a, const struct vec& b) {
+  UNROLL for (int i = 0; i < 4; ++i) a.w[i] = T::add(a.w[i], b.w[i]);
+  return a;
+}
+
+/* -0.0 + 0.0 is +0.0. */
+template <class T>
+DEVICE struct vec vec_clear_negative_zero(const struct vec& v) {
+  return vec_add<T>(v, vec_fill(0));
 }
 
 /* The first `count` elements at p, which is aligned to its element only; the rest is 0. */

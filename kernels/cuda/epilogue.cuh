@@ -12,7 +12,7 @@
 struct epilogue {
   uint32_t column; /* the thread's first vector in a chunk */
   uint32_t warp, lane;
-  float* segments; /* [2][chunks][32] */
+  uint32_t own_segment, lane_segment; /* addresses in [2][chunks][32] sums: of this warp's and of this lane's number */
   uint32_t parity; /* alternates from token to token, so that one barrier a token is enough */
 };
 
@@ -22,7 +22,9 @@ DEVICE struct epilogue epilogue_begin(void) {
   e.warp = device_thread() / ELEMENT_LANES;
   e.lane = device_thread() % ELEMENT_LANES;
   e.column = e.warp * ELEMENT_LANES * T::vectors + e.lane;
-  e.segments = device_shared<2 * (CHUNKED ? CUDA_MAX_CHUNKS : 1) * 32>();
+  const uint32_t segments = device_shared<2 * (CHUNKED ? CUDA_MAX_CHUNKS : 1) * 32>();
+  e.own_segment = segments + e.warp * 4;
+  e.lane_segment = segments + e.lane * 4;
   e.parity = 0;
   return e;
 }
@@ -50,16 +52,17 @@ DEVICE void epilogue_load(const struct epilogue& e, const struct rows_args& rows
   }
 }
 
-/* y from the sum, which is rounded to T first. */
+/* y from the sum rounded to T. */
+template <class T>
+DEVICE struct vec epilogue_add_residual(const struct rows_args& rows, const struct vec& sum,
+                                        const struct vec& residual) {
+  return rows.residual_in ? vec_add<T>(sum, residual) : sum;
+}
+
+/* y from the sum. */
 template <class T>
 DEVICE struct vec epilogue_add(const struct rows_args& rows, const float* sum, const struct vec& residual) {
-  const struct vec rounded = vec_pack<T>(sum);
-  if (!rows.residual_in) return rounded;
-  float s[T::per_vector], r[T::per_vector];
-  vec_unpack<T>(rounded, s);
-  vec_unpack<T>(residual, r);
-  UNROLL for (int i = 0; i < T::per_vector; ++i) s[i] = device_add(s[i], r[i]);
-  return vec_pack<T>(s);
+  return epilogue_add_residual<T>(rows, vec_pack<T>(sum), residual);
 }
 
 /* Where y of a chunk that is not kept in registers waits for the second pass: norm_out if there is no residual_out. */
@@ -157,36 +160,44 @@ template <class T, bool CHUNKED>
 DEVICE void epilogue_add_squares(const struct epilogue& e, uint32_t chunk, const struct vec* y) {
   const float segment = epilogue_sum_lanes(epilogue_pack_squares<T>(e, y));
   const uint32_t row = e.parity * (CHUNKED ? CUDA_MAX_CHUNKS : 1) + (CHUNKED ? chunk : 0);
-  if (e.lane == 0) e.segments[row * 32 + e.warp] = segment;
+  if (e.lane == 0) device_shared_store(e.own_segment + row * 128, device_bits(segment));
 }
 
 /* After a barrier that follows epilogue_add_squares: 1 / sqrt(mean of squares + eps) of the token. */
 template <class T, bool CHUNKED>
 DEVICE float epilogue_scale(struct epilogue* e, const struct rows_args& rows) {
-  const float* row = e->segments + e->parity * (CHUNKED ? CUDA_MAX_CHUNKS : 1) * 32;
+  const uint32_t row = e->lane_segment + e->parity * (CHUNKED ? CUDA_MAX_CHUNKS : 1) * 128;
   float total;
   if (CHUNKED) {
     total = 0.0f;
     NO_UNROLL for (uint32_t chunk = 0; chunk < rows.chunks; ++chunk) {
-      total = device_add(total, epilogue_sum_lanes(row[chunk * 32 + e->lane]));
+      total = device_add(total, epilogue_sum_lanes(device_float(device_shared_load(row + chunk * 128))));
     }
   } else {
-    total =
-        epilogue_sum_lanes(e->lane < device_threads() / ELEMENT_LANES ? row[e->lane] : 0.0f); /* 0 + the one group */
+    total = 0.0f;
+    if (e->lane < device_threads() / ELEMENT_LANES) total = device_float(device_shared_load(row));
+    total = epilogue_sum_lanes(total); /* 0 + the one group */
   }
   e->parity ^= 1;
   return device_rsqrt(device_add(device_mul(total, rows.inv_hidden), rows.eps));
+}
+
+template <class T>
+DEVICE struct vec epilogue_norm(const struct vec& y, float scale, const float* weights) {
+  float n[T::per_vector];
+  vec_unpack<T>(y, n);
+  UNROLL for (int i = 0; i < T::per_vector; ++i) n[i] = device_mul(device_mul(n[i], scale), weights[i]);
+  return vec_pack<T>(n);
 }
 
 /* norm_out of one vector. */
 template <class T, bool ALIGNED>
 DEVICE void epilogue_store_norm(const struct rows_args& rows, int64_t token, uint32_t vector, const struct vec& y,
                                 float scale, const struct epilogue_gamma<T>& gamma) {
-  float n[T::per_vector], weights[T::per_vector];
+  float weights[T::per_vector];
   epilogue_weights<T>(rows, gamma, weights);
-  vec_unpack<T>(y, n);
-  UNROLL for (int i = 0; i < T::per_vector; ++i) n[i] = device_mul(device_mul(n[i], scale), weights[i]);
-  vec_store<T, ALIGNED>(epilogue_address(rows.norm_out, token, rows.norm_out_stride, vector), vec_pack<T>(n));
+  vec_store<T, ALIGNED>(epilogue_address(rows.norm_out, token, rows.norm_out_stride, vector),
+                        epilogue_norm<T>(y, scale, weights));
 }
 
 /* y of one thread between the two passes over a row. Of a row of several chunks (CHUNKED) the first KEPT stay in

@@ -49,11 +49,11 @@ DEVICE void exchange_record(const struct exchange_args& a, const struct exchange
                             int64_t token) {
   if (device_atomic_exchange(&a.control->recorded, 1) != 0) return;
   struct kernel_failure* record = a.failure;
+  device_store_relaxed_sys_u32(&record->algorithm, a.algorithm);
   device_store_relaxed_sys_u32(&record->rank, (uint32_t)a.rank);
   device_store_relaxed_sys_u32(&record->peer, (uint32_t)peer);
   device_store_relaxed_sys_u64(&record->epoch, exchange_epoch(a, x));
   device_store_relaxed_sys_u64(&record->token, (uint64_t)token);
-  device_store_relaxed_sys_u32(&record->algorithm, a.algorithm);
   device_fence_sys();
   device_store_relaxed_sys_u32(&record->kind, kind);
   if (kind == KERNEL_FAILURE_REMOTE) return; /* whoever failed has told the others */
@@ -105,7 +105,8 @@ DEVICE void exchange_advance(const struct exchange_args& a, const struct exchang
   device_atomic_add_u64(&a.control->epoch, 1);
 }
 
-/* After EXCHANGE_FAST_POLLS more polls in vain: whether to give up waiting for this peer and token. */
+/* After EXCHANGE_FAST_POLLS more polls in vain, a multiple of it in all: whether to give up waiting for this peer and
+ * token. */
 DEVICE bool exchange_give_up(const struct exchange_args& a, const struct exchange& x, struct exchange_wait* wait,
                              int peer, int64_t token) {
   uint32_t kind = KERNEL_FAILURE_NONE;

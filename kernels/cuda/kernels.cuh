@@ -6,6 +6,7 @@
 #ifndef ARFUSION_KERNELS_KERNELS_CUH_
 #define ARFUSION_KERNELS_KERNELS_CUH_
 
+#include "kernels/cuda/lamport_short.cuh"
 #include "kernels/cuda/sync.cuh"
 #include "kernels/cuda/twoshot.cuh"
 
@@ -48,12 +49,19 @@ KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT struct rows_args rows) {
   {(const void*)twoshot_rows<T, ranks, false, aligned>, (const void*)twoshot_rows<T, 0, true, aligned>}
 #define KERNELS_SYNC_ROWS(T, aligned) \
   {(const void*)sync_rows<T, false, aligned>, (const void*)sync_rows<T, true, aligned>}
+#define KERNELS_SHORT_OF(T, ranks) \
+  {(const void*)lamport_short<T, ranks, false>, (const void*)lamport_short<T, ranks, true>}
+#define KERNELS_SHORT(T) \
+  { KERNELS_SHORT_OF(T, 2), KERNELS_SHORT_OF(T, 4) }
+#define KERNELS_NO_SHORT(T) \
+  {}
 #define KERNELS_EPILOGUE(T, aligned) \
   {(const void*)epilogue_rows<T, false, aligned>, (const void*)epilogue_rows<T, true, aligned>}
-#define KERNELS_TABLE(T)                                                                                              \
+#define KERNELS_TABLE(T, SHORT)                                                                                       \
   {                                                                                                                   \
     {KERNELS_ROWS(T, 2, true), KERNELS_ROWS(T, 4, true), KERNELS_ROWS(T, 8, true), KERNELS_ROWS(T, 0, true),          \
      KERNELS_ROWS(T, 0, false)},                                                                                      \
+        SHORT(T),                                                                                                     \
         {(const void*)lamport_flat<T, 2, true>, (const void*)lamport_flat<T, 4, true>,                                \
          (const void*)lamport_flat<T, 8, true>, (const void*)lamport_flat<T, 0, true>,                                \
          (const void*)lamport_flat<T, 0, false>},                                                                     \

@@ -4,4 +4,4 @@
  */
 #include "kernels/cuda/kernels.cuh"
 
-extern const struct cuda_kernels cuda_kernels_fp16 = KERNELS_TABLE(element_fp16);
+extern const struct cuda_kernels cuda_kernels_fp16 = KERNELS_TABLE(element_fp16, KERNELS_SHORT);

@@ -4,4 +4,4 @@
  */
 #include "kernels/cuda/kernels.cuh"
 
-extern const struct cuda_kernels cuda_kernels_fp32 = KERNELS_TABLE(element_fp32);
+extern const struct cuda_kernels cuda_kernels_fp32 = KERNELS_TABLE(element_fp32, KERNELS_NO_SHORT);

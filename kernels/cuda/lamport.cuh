@@ -33,6 +33,8 @@ struct lamport_room {
   static constexpr int kept = ample ? 2 : 0;
   /* The epoch is advanced at the end; else at the start, where the control warp waits for the answer of its atomic. */
   static constexpr bool late_advance = ample && !CHUNKED;
+  /* Tokens may be taken by ticket: where launch_rows asks for it. */
+  static constexpr bool tickets = !CHUNKED && T::vectors == 1 && RANKS != 8;
 };
 
 DEVICE bool lamport_arrived(const struct vec& v) {
@@ -55,26 +57,46 @@ DEVICE unsigned char* lamport_slot(const struct exchange_args& a, int slot, uint
   return a.receive + offset + (uint64_t)slot * a.slot;
 }
 
+/* Reads what has not arrived of the vectors of BATCH slots. Returns the first slot that is still missing, or -1. */
+template <int BATCH>
+DEVICE int lamport_poll(const struct exchange_args& a, int first, uint64_t offset, struct vec* v) {
+  UNROLL for (int k = 0; k < BATCH; ++k) {
+    if (BATCH == 1 || !lamport_arrived(v[k])) v[k] = device_load_relaxed_sys(lamport_slot(a, first + k, offset));
+  }
+  int missing = -1;
+  UNROLL for (int k = BATCH - 1; k >= 0; --k) {
+    if (!lamport_arrived(v[k])) missing = first + k;
+  }
+  return missing;
+}
+
+/* Goes on where EXCHANGE_FAST_POLLS were in vain. Returns false if the communicator has failed. */
+template <int BATCH>
+DEVICE bool lamport_wait_long(const struct exchange_args& a, struct exchange* x, int first, uint64_t offset,
+                              int64_t token, struct vec* v) {
+  struct exchange_wait wait = {EXCHANGE_FAST_POLLS, 0};
+  NO_UNROLL for (;;) {
+    const int missing = lamport_poll<BATCH>(a, first, offset, v);
+    if (missing < 0) return true;
+    if (!x->failed && wait.polls % EXCHANGE_FAST_POLLS == 0) {
+      x->failed = exchange_give_up(a, *x, &wait, missing < a.rank ? missing : missing + 1, token);
+    }
+    if (x->failed) return false;
+    ++wait.polls;
+  }
+}
+
 /* Waits for the vectors of `count` slots from `first` on, at most BATCH, and clears them. */
 template <int BATCH>
 DEVICE void lamport_wait(const struct exchange_args& a, struct exchange* x, int first, int count, uint64_t offset,
                          int64_t token, struct vec* v) {
-  struct exchange_wait wait = {0, 0};
+  const uint32_t limit = x->failed ? 1 : EXCHANGE_FAST_POLLS;
+  uint32_t polls = 0;
   UNROLL for (int k = 0; k < BATCH; ++k) v[k] = vec_fill(k < count ? KERNEL_SENTINEL : 0);
-  for (;;) {
-    UNROLL for (int k = 0; k < BATCH; ++k) {
-      if (BATCH == 1 || !lamport_arrived(v[k])) v[k] = device_load_relaxed_sys(lamport_slot(a, first + k, offset));
-    }
-    int missing = -1;
-    UNROLL for (int k = BATCH - 1; k >= 0; --k) {
-      if (!lamport_arrived(v[k])) missing = first + k;
-    }
-    if (missing < 0) break;
-    if (x->failed) return;
-    if (UNLIKELY(++wait.polls % EXCHANGE_FAST_POLLS == 0)) {
-      x->failed = exchange_give_up(a, *x, &wait, missing < a.rank ? missing : missing + 1, token);
-    }
-  }
+  do {
+    if (lamport_poll<BATCH>(a, first, offset, v) < 0) break;
+  } while (++polls != limit);
+  if (UNLIKELY(polls == limit) && !lamport_wait_long<BATCH>(a, x, first, offset, token, v)) return;
   UNROLL for (int k = 0; k < BATCH; ++k) {
     if (k < count) device_store_relaxed_sys(lamport_slot(a, first + k, offset), vec_fill(KERNEL_SENTINEL));
   }
@@ -113,6 +135,20 @@ DEVICE void lamport_receive(const struct exchange_args& a, struct exchange* x, c
   if (a.rank == slots && slots % batch == 0) lamport_add<T>(own, sum);
 }
 
+/* The same, rounded to T. */
+template <class T, int RANKS, bool CHUNKED>
+DEVICE struct vec lamport_receive_rounded(const struct exchange_args& a, struct exchange* x, const struct vec& own,
+                                          uint64_t offset, int64_t token) {
+  if (RANKS == 2) { /* x + y is y + x */
+    struct vec theirs;
+    lamport_wait<1>(a, x, 0, 1, offset, token, &theirs);
+    return vec_add<T>(own, theirs);
+  }
+  float sum[T::per_vector];
+  lamport_receive<T, RANKS, CHUNKED>(a, x, own, offset, token, sum);
+  return vec_pack<T>(sum);
+}
+
 /* ---------------------------------------------------------------- rows */
 
 /* `parity` chooses the rotating buffer. */
@@ -133,6 +169,32 @@ DEVICE struct lamport_step lamport_next(const struct rows_args& rows, const stru
     next.chunk = 0;
   }
   return next;
+}
+
+/* Tokens by ticket, for many tokens: the multiprocessors' shares of the link differ by half, and who is faster takes
+ * more. A block's first two tokens are those of its number; the others are taken in rising order. Whoever takes one
+ * sends it before it waits for another, so that none is held back by a block that waits for a peer's block which is not
+ * resident yet. */
+struct lamport_tickets {
+  uint32_t words;  /* the address of two words that alternate: they hand the token on from thread 0 over a barrier */
+  uint32_t newest; /* thread 0: the last token taken */
+  uint32_t parity;
+};
+
+/* Before a barrier. Every block ends with one ticket for a token that does not exist, then the count starts afresh. */
+DEVICE void lamport_ticket_take(const struct lamport_rows_args& a, struct lamport_tickets* t) {
+  const uint32_t tokens = (uint32_t)a.rows.tokens, blocks = device_blocks();
+  if (device_thread() != 0) return;
+  if (t->newest < tokens) {
+    t->newest = 2 * blocks + device_atomic_count(&a.exchange.control->tickets, tokens - blocks - 1);
+  }
+  device_shared_store(t->words + t->parity * 4, t->newest);
+}
+
+/* After the barrier: that token. */
+DEVICE uint32_t lamport_ticket_token(struct lamport_tickets* t) {
+  t->parity ^= 1;
+  return device_shared_load(t->words + (t->parity ^ 1) * 4);
 }
 
 DEVICE bool lamport_valid(const struct rows_args& rows, const struct lamport_step& step) {
@@ -179,17 +241,21 @@ DEVICE void lamport_send_step(const struct epilogue& e, const struct lamport_row
   }
 }
 
-/* While a step is awaited, the one after it has been sent; while its epilogue runs, the input of the one after that is
- * being loaded. */
+/* While a step is awaited, the one after it has been sent. While its epilogue runs, the input of the one after that is
+ * being loaded; with tickets, from the barrier on. */
 template <class T, int RANKS, bool CHUNKED, bool ALIGNED>
 KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT struct lamport_rows_args a) {
   typedef lamport_room<T, RANKS, CHUNKED> room;
   const struct rows_args& rows = a.rows;
+  const bool by_ticket = room::tickets && a.by_ticket;
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct exchange x;
   struct vec own[T::vectors], next_own[T::vectors], residual[T::vectors];
   struct epilogue_gamma<T> kept_gamma[T::vectors];
   struct lamport_step step = {device_block(), 0};
+  struct lamport_step next = lamport_next<CHUNKED>(rows, step);
+  struct lamport_tickets tickets = {0, 0, 0};
+  if (room::tickets) tickets.words = device_shared<2>();
 
   device_grid_wait();
   const uint32_t fail = exchange_read(a.exchange, &x);
@@ -200,23 +266,23 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT struct lamport_rows_args a
   lamport_send_step<T, RANKS>(e, a, x.epoch, step, own);
   if (!room::early) lamport_prefetch_residual<T>(e, rows, step);
   if (!room::gamma && !CHUNKED && rows.norm_out) epilogue_prefetch_row_gamma<T>(e, rows);
-  if (room::early && lamport_valid(rows, lamport_next<CHUNKED>(rows, step))) {
-    lamport_load_input<T, ALIGNED>(e, rows, lamport_next<CHUNKED>(rows, step), next_own);
+  if ((room::early || by_ticket) && lamport_valid(rows, next)) {
+    lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
   }
+  if (by_ticket) lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
   exchange_arrive(a.exchange, &x);
   if (!room::late_advance) exchange_advance(a.exchange, x);
 
   while (lamport_valid(rows, step)) {
     const uint32_t token = step.token;
-    const bool last_token = (uint32_t)rows.tokens - token <= device_blocks();
     struct epilogue_row<T, CHUNKED, room::kept> row;
     do {
       const uint32_t chunk = step.chunk;
-      const struct lamport_step next = lamport_next<CHUNKED>(rows, step);
-      if (!room::early) {
+      if (!room::tickets) next = lamport_next<CHUNKED>(rows, step);
+      if (!room::early && !by_ticket) {
         UNROLL for (int j = 0; j < T::vectors; ++j) next_own[j] = vec_fill(0);
       }
-      if (lamport_valid(rows, next)) {
+      if (!by_ticket && lamport_valid(rows, next)) {
         if (!room::early) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
         lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
       }
@@ -225,40 +291,51 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT struct lamport_rows_args a
         const uint32_t vector = epilogue_vector<T>(e, chunk, j);
         y[j] = vec_fill(0);
         if (vector < rows.vectors) {
-          float sum[T::per_vector];
-          lamport_receive<T, RANKS, CHUNKED>(a.exchange, &x, own[j], lamport_row_offset(a, x.epoch, token, vector),
-                                             token, sum);
+          const struct vec sum = lamport_receive_rounded<T, RANKS, CHUNKED>(
+              a.exchange, &x, own[j], lamport_row_offset(a, x.epoch, token, vector), token);
           struct vec late_residual = vec_fill(0);
           if (!room::early && rows.residual_in) {
             late_residual =
                 vec_load<T, ALIGNED>(epilogue_address(rows.residual_in, token, rows.residual_in_stride, vector));
           }
-          y[j] = epilogue_add<T>(rows, sum, room::early ? residual[j] : late_residual);
+          y[j] = epilogue_add_residual<T>(rows, sum, room::early ? residual[j] : late_residual);
         }
         own[j] = next_own[j];
       }
+      if (by_ticket) lamport_ticket_take(a, &tickets);
       if (lamport_valid(rows, next)) {
         if (room::early) {
           const struct lamport_step after = lamport_next<CHUNKED>(rows, next);
           lamport_load_residual<T, ALIGNED>(e, rows, next, residual);
-          if (lamport_valid(rows, after)) lamport_load_input<T, ALIGNED>(e, rows, after, next_own);
+          if (!by_ticket && lamport_valid(rows, after)) lamport_load_input<T, ALIGNED>(e, rows, after, next_own);
         } else {
           lamport_prefetch_residual<T>(e, rows, next);
         }
       }
       epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row);
       step = next;
+      if (room::tickets) next = lamport_next<CHUNKED>(rows, step);
     } while (CHUNKED && step.chunk != 0);
+
+    if (!rows.norm_out && !by_ticket) continue;
+    struct epilogue_gamma<T> late_gamma[T::vectors];
+    if (!room::gamma && !CHUNKED && rows.norm_out) epilogue_load_row_gamma<T, ALIGNED>(e, rows, late_gamma);
+    device_barrier();
+    if (by_ticket) {
+      next.token = lamport_ticket_token(&tickets);
+      if (room::early && lamport_valid(rows, next)) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
+    }
     if (rows.norm_out) {
-      struct epilogue_gamma<T> late_gamma[T::vectors];
-      if (!room::gamma && !CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, late_gamma);
-      device_barrier();
-      if (a.early_trigger && last_token && exchange_control_thread()) {
+      if (a.early_trigger && !lamport_valid(rows, step) && exchange_control_thread()) {
         /* The barrier says that this block has read and cleared its last slots. */
         if (room::late_advance) exchange_advance(a.exchange, x);
         device_grid_trigger();
       }
       epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, room::gamma ? kept_gamma : late_gamma);
+    }
+    if (by_ticket && lamport_valid(rows, next)) {
+      if (!room::early) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
+      lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
     }
   }
   if (room::late_advance && !(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
@@ -309,10 +386,9 @@ KERNEL(CUDA_GROUP_PACKS) lamport_flat(KERNEL_ARGUMENT struct lamport_flat_args a
       next_own = vec_clear_negative_zero<T>(lamport_flat_load<T, ALIGNED>(a, next));
       lamport_send<RANKS>(a.exchange, lamport_offset(a.exchange, x.epoch, (uint64_t)next), next_own);
     }
-    float sum[T::per_vector];
-    lamport_receive<T, RANKS, false>(a.exchange, &x, own, lamport_offset(a.exchange, x.epoch, (uint64_t)vector),
-                                     vector / T::vectors, sum);
-    lamport_flat_store<T, ALIGNED>(a, vector, vec_pack<T>(sum));
+    const struct vec sum = lamport_receive_rounded<T, RANKS, false>(
+        a.exchange, &x, own, lamport_offset(a.exchange, x.epoch, (uint64_t)vector), vector / T::vectors);
+    lamport_flat_store<T, ALIGNED>(a, vector, sum);
     own = next_own;
     vector = next;
   }

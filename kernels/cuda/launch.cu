@@ -3,7 +3,7 @@
  * launch.cu: the C interface of the CUDA kernels.
  */
 #include "kernels/cuda/cuda_internal.h"
-#include "kernels/cuda/device_ops.cuh"
+#include "kernels/cuda/exchange.cuh"
 
 #define MIN_SLOT_BYTES (64 << 10)
 #define SLOT_ALIGNMENT 1024 /* two halves of whole ranges, see twoshot.cuh */
@@ -11,6 +11,7 @@
 #define SYNC_HALVES 2
 #define SYNC_SHARE 20 /* a half is this part of the limit: 256 MiB at TP2 within 288 still take two one-shot launches */
 #define LARGEST_GRID 65536 /* blocks of kernels that wait for nobody */
+#define TICKET_ROUNDS 8    /* tokens of a block from which taking them by ticket pays */
 #define FILL_BLOCKS 1024
 #define FILL_THREADS 256
 
@@ -63,6 +64,12 @@ static KERNEL(FILL_THREADS) workspace_fill(KERNEL_ARGUMENT struct fill_args a) {
   }
 }
 
+static KERNEL(1) failure_tell(KERNEL_ARGUMENT struct exchange_args a) {
+  struct exchange x;
+  exchange_read(a, &x);
+  exchange_record(a, x, KERNEL_FAILURE_ABORT, a.rank, 0);
+}
+
 /* ---------------------------------------------------------------- the kernels */
 
 static const struct cuda_kernels* kernels_of(arfusionDataType_t dtype) {
@@ -90,6 +97,7 @@ static int kernel_load(const void* kernel, int threads) {
 int cuda_kernels_load(int nranks) {
   static const arfusionDataType_t dtypes[] = {arfusionBfloat16, arfusionFloat16, arfusionFloat32};
   int error = kernel_load((const void*)workspace_fill, FILL_THREADS);
+  if (!error) error = kernel_load((const void*)failure_tell, 1);
   for (int d = 0; d < 3; ++d) {
     const struct cuda_kernels* kernels = kernels_of(dtypes[d]);
     for (int aligned = 0; aligned < 2; ++aligned) {
@@ -97,6 +105,10 @@ int cuda_kernels_load(int nranks) {
       if (!error) error = kernel_load(kernels->lamport_flat[variant], CUDA_GROUP_PACKS);
       if (!error) error = kernel_load(kernels->twoshot_flat[variant], CUDA_GROUP_PACKS);
       if (!error) error = kernel_load(kernels->sync_flat[aligned], CUDA_GROUP_PACKS);
+      for (int two = 0; two < 2; ++two) {
+        const void* kernel = kernels->lamport_short[variant][two];
+        if (!error && kernel) error = kernel_load(kernel, CUDA_GROUP_PACKS);
+      }
       for (int chunked = 0; chunked < 2; ++chunked) {
         if (!error) error = kernel_load(kernels->lamport_rows[variant][chunked], CUDA_GROUP_PACKS);
         if (!error) error = kernel_load(kernels->twoshot_rows[variant][chunked], CUDA_GROUP_PACKS);
@@ -165,7 +177,7 @@ static void exchange_fill(struct exchange_args* exchange, const struct cuda_comm
   exchange->failure = comm->failure;
   exchange->rank = rank;
   exchange->nranks = n;
-  exchange->algorithm = algorithm;
+  exchange->algorithm = (uint32_t)algorithm;
   exchange->divide_shift = n <= 2 ? 0 : n <= 4 ? 1 : n <= 8 ? 2 : 3;
   exchange->divide_factor = (uint32_t)(((uint64_t)1 << (32 + exchange->divide_shift)) / (uint32_t)n + 1);
 }
@@ -208,21 +220,46 @@ int cuda_workspace_reset(const struct cuda_comm* comm, void* stream) {
   return error ? error : launch((const void*)workspace_fill, FILL_BLOCKS, FILL_THREADS, 0, &args, stream);
 }
 
+int cuda_comm_tell_peers(const struct cuda_comm* comm, void* stream) {
+  struct exchange_args args;
+  exchange_fill(&args, comm, arfusionAlgoNone);
+  return launch((const void*)failure_tell, 1, 1, 0, &args, stream);
+}
+
+/* The kernel for one-shot Lamport in a grid of `blocks`; completes `request`. */
+static const void* lamport_choose(const struct cuda_comm* comm, const struct cuda_kernels* kernels,
+                                  const struct kernel_op* op, int aligned, uint32_t blocks,
+                                  struct lamport_rows_args* request) {
+  const int chunked = request->rows.chunks > 1;
+  const enum cuda_variant variant = variant_of(comm->nranks, aligned);
+  const uint64_t vectors = LAMPORT_BUFFERS * request->exchange.buffer / CUDA_VECTOR;
+  /* Which block does which token depends on nothing that only one rank knows. */
+  request->by_ticket = !chunked && op->tokens >= (int64_t)TICKET_ROUNDS * comm->max_blocks &&
+                       (comm->nranks == 2 || comm->nranks == 4) && op->dtype != arfusionFloat32;
+  if (!chunked && op->tokens <= 2 * (int64_t)blocks && vectors <= UINT32_MAX) { /* lamport_short counts in 32 bits */
+    const void* few = kernels->lamport_short[variant][op->tokens > blocks];
+    if (few) return few;
+  }
+  return kernels->lamport_rows[variant][chunked];
+}
+
 static int launch_rows(const struct cuda_comm* comm, const struct cuda_kernels* kernels, arfusionAlgorithm_t algorithm,
                        const struct kernel_op* op, uint32_t flags, void* stream) {
   struct sync_rows_args args;
-  struct rows_args* rows = &args.request.rows;
   exchange_fill(&args.request.exchange, comm, algorithm);
   stage_fill(&args.stage, comm);
-  const int aligned = rows_fill(rows, op);
+  args.request.by_ticket = 0;
   args.request.early_trigger = (flags & ARFUSION_FLAG_EARLY_TRIGGER) != 0;
-  const int chunked = rows->chunks > 1, most = most_blocks(comm, algorithm);
-  const enum cuda_variant variant = variant_of(comm->nranks, aligned);
-  const void* kernel = algorithm == arfusionAlgoOneshotSync ? kernels->sync_rows[aligned][chunked]
-                       : algorithm == arfusionAlgoTwoshot   ? kernels->twoshot_rows[variant][chunked]
-                                                            : kernels->lamport_rows[variant][chunked];
-  return launch(kernel, (uint32_t)(op->tokens < most ? op->tokens : most), rows_threads(op->hidden),
-                (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
+  const int aligned = rows_fill(&args.request.rows, op), chunked = args.request.rows.chunks > 1;
+  const int most = most_blocks(comm, algorithm);
+  const bool lamport = algorithm == arfusionAlgoOneshotLamport;
+  const bool one_each = op->tokens < most || (lamport && op->tokens <= comm->max_blocks_of_a_token);
+  const uint32_t blocks = (uint32_t)(one_each ? op->tokens : most);
+  const void* kernel = lamport ? lamport_choose(comm, kernels, op, aligned, blocks, &args.request)
+                       : algorithm == arfusionAlgoTwoshot
+                           ? kernels->twoshot_rows[variant_of(comm->nranks, aligned)][chunked]
+                           : kernels->sync_rows[aligned][chunked];
+  return launch(kernel, blocks, rows_threads(op->hidden), (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
 }
 
 static int launch_flat(const struct cuda_comm* comm, const struct cuda_kernels* kernels, arfusionAlgorithm_t algorithm,

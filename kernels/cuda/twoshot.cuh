@@ -59,7 +59,7 @@ DEVICE struct vec twoshot_reduce(const struct exchange_args& a, struct exchange*
   float sum[T::per_vector];
   struct vec cleared = vec_clear_negative_zero<T>(own);
   /* Else its elements take 8 registers. */
-  UNROLL for (int i = 0; i < 4; ++i) cleared.w[i] = device_opaque(cleared.w[i]);
+  UNROLL for (int i = 0; i < 4; ++i) device_keep(cleared.w[i]);
   lamport_receive<T, RANKS, scarce>(a, x, cleared, offset, token, sum);
   const struct vec v = vec_pack<T>(sum);
   if (!x->failed) lamport_send<RANKS>(a, offset + a.slot / 2, v);
@@ -132,7 +132,8 @@ DEVICE void twoshot_collect_step(const struct epilogue& e, const struct lamport_
 /* While the sum of a step is collected, that of the next one has been sent, and of the one after it the input. */
 template <class T, int RANKS, bool CHUNKED, bool ALIGNED>
 KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT struct lamport_rows_args a) {
-  constexpr bool scarce = CHUNKED; /* registers: the residual is loaded late, no input is prefetched */
+  /* Registers: the residual is loaded late, no input is prefetched. */
+  constexpr bool scarce = CHUNKED || (T::vectors == 2 && RANKS == 4);
   const struct rows_args& rows = a.rows;
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct exchange x;
@@ -180,9 +181,7 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT struct lamport_rows_args a
       twoshot_collect_step<T, RANKS>(e, a, &x, step, sum);
       if (scarce) lamport_load_residual<T, ALIGNED>(e, rows, step, y);
       UNROLL for (int j = 0; j < T::vectors; ++j) {
-        float s[T::per_vector];
-        vec_unpack<T>(sum[j], s);
-        y[j] = epilogue_add<T>(rows, s, y[j]);
+        y[j] = epilogue_add_residual<T>(rows, sum[j], y[j]);
         sum[j] = next_sum[j];
       }
       epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row);

@@ -11,7 +11,8 @@
 
 #define POLLS_BETWEEN_CHECKS 256
 #define POLLS_BETWEEN_CHECKS_YIELD 8 /* each one may take as long as the other ranks' time slices */
-#define POLLS_BEFORE_YIELD 4
+#define POLLS_BEFORE_YIELD_CROWDED 4 /* ranks outnumber processors */
+#define POLLS_BEFORE_YIELD 1000      /* some 20 µs: another process may have the processor that the peer needs */
 
 static uint64_t clock_ns(void) {
   struct timespec now;
@@ -70,11 +71,12 @@ int host_wait_again(struct host_wait* wait) {
   struct host_comm* comm = wait->task->comm;
   uint32_t polls = ++wait->polls;
 
-  if (comm->yield && polls > POLLS_BEFORE_YIELD)
+  const int yielding = polls > (comm->yield ? POLLS_BEFORE_YIELD_CROWDED : POLLS_BEFORE_YIELD);
+  if (yielding)
     sched_yield();
   else
     cpu_relax();
-  if (polls % (comm->yield ? POLLS_BETWEEN_CHECKS_YIELD : POLLS_BETWEEN_CHECKS)) return 0;
+  if (polls % (yielding ? POLLS_BETWEEN_CHECKS_YIELD : POLLS_BETWEEN_CHECKS)) return 0;
   if (task_check(wait->task, wait->peer, wait->unit)) return -1;
   if (comm->timeout_ns) {
     uint64_t now = clock_ns();

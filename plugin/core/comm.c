@@ -30,7 +30,7 @@ arfusionResult_t comm_async_error(struct comm* comm, char* text, size_t bytes) {
     return arfusionSuccess;
   }
   const char* algorithm = name_of_algorithm((arfusionAlgorithm_t)failure.algorithm);
-  if (failure.kind == KERNEL_FAILURE_NONE) {
+  if (failure.kind == KERNEL_FAILURE_NONE || (failure.kind == KERNEL_FAILURE_ABORT && failure.peer == failure.rank)) {
     snprintf(text, bytes, "rank %d aborted", comm->rank);
   } else if (failure.kind == KERNEL_FAILURE_REMOTE) {
     snprintf(text, bytes, "rank %u: rank %u failed first (noticed in %s, operation %llu, token %lld)", failure.rank,

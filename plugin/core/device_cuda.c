@@ -30,6 +30,7 @@ struct device_comm {
   cudaEvent_t ordered;
   cudaStream_t last_stream;
   int launched, several_streams;
+  cudaStream_t private_stream; /* for set-up and aborts, which must not queue behind the caller's work */
 };
 
 /* ---------------------------------------------------------------- the caller's device and capture mode */
@@ -132,15 +133,23 @@ static int ranks_per_gpu(const struct device_setup* setup) {
   return most;
 }
 
-/* A kernel that waits for peers must leave room for others: an eighth of the multiprocessors stays free; ranks that share a
- * GPU must be resident together. */
-static int max_blocks(const struct device_setup* setup) {
+static int fewest_multiprocessors(const struct device_setup* setup) {
   int fewest = setup->facts[0].multiprocessors;
   for (int r = 1; r < setup->nranks; ++r) {
     if (setup->facts[r].multiprocessors < fewest) fewest = setup->facts[r].multiprocessors;
   }
-  const int blocks = (fewest - (fewest + 7) / 8) / ranks_per_gpu(setup);
-  return blocks > 0 ? blocks : 1;
+  return fewest;
+}
+
+/* A kernel that waits for peers must leave room for others: an eighth of the multiprocessors stays free, and an operation that
+ * gives each block one token, which is over in microseconds, leaves a thirty-second. (One free multiprocessor is enough for
+ * a second communicator to make progress, since block b waits for the peers' block b alone.) Ranks that share a GPU must be
+ * resident together. */
+static void choose_grids(const struct device_setup* setup, struct cuda_comm* kernels) {
+  const int fewest = fewest_multiprocessors(setup), sharing = ranks_per_gpu(setup);
+  const int blocks = (fewest - (fewest + 7) / 8) / sharing;
+  kernels->max_blocks = blocks > 0 ? blocks : 1;
+  kernels->max_blocks_of_a_token = sharing > 1 ? kernels->max_blocks : fewest - fewest / 32;
 }
 
 static int must_be_legacy(const struct device_setup* setup) {
@@ -158,11 +167,8 @@ static arfusionResult_t check_connections(const struct device_setup* setup) {
 }
 
 static arfusionResult_t reset_workspace(const struct device_comm* comm) {
-  cudaStream_t stream;
-  CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  cudaError_t error = (cudaError_t)cuda_workspace_reset(&comm->kernels, stream);
-  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-  cudaStreamDestroy(stream);
+  cudaError_t error = (cudaError_t)cuda_workspace_reset(&comm->kernels, comm->private_stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(comm->private_stream);
   return error == cudaSuccess ? arfusionSuccess : cuda_error(error, "the workspace's reset");
 }
 
@@ -177,6 +183,7 @@ static arfusionResult_t create_own(struct device_comm* comm, const struct device
   kernels->abort = &as_seen_by_device->abort;
   kernels->failure = &as_seen_by_device->failure;
   CUDA_TRY(cudaEventCreateWithFlags(&comm->ordered, cudaEventDisableTiming));
+  CUDA_TRY(cudaStreamCreateWithFlags(&comm->private_stream, cudaStreamNonBlocking));
   FORWARD_IF_ERROR(shared_memory_create(&comm->memory, comm->dev, setup->rank, setup->nranks, kernels->layout.total,
                                         must_be_legacy(setup)));
   kernels->workspace[setup->rank] = comm->memory.address[setup->rank];
@@ -189,6 +196,10 @@ static void cuda_destroy(struct device_comm* comm) {
   struct device_guard guard;
   if (guard_enter(&guard, comm->dev) == arfusionSuccess) {
     if (comm->launched) cudaDeviceSynchronize();
+    if (comm->private_stream) {
+      cudaStreamSynchronize(comm->private_stream);
+      cudaStreamDestroy(comm->private_stream);
+    }
     shared_memory_destroy(&comm->memory);
     if (comm->ordered) cudaEventDestroy(comm->ordered);
     if (comm->mailbox) cudaFreeHost(comm->mailbox);
@@ -227,7 +238,7 @@ static arfusionResult_t cuda_create(const struct device_setup* setup, struct dev
     kernels->rank = setup->rank;
     kernels->nranks = setup->nranks;
     kernels->timeout_ns = (uint64_t)setup->settings->value[SETTING_TIMEOUT] * 1000000000u;
-    kernels->max_blocks = max_blocks(setup);
+    choose_grids(setup, kernels);
     kernels->compute_major = setup->facts[setup->rank].compute_major;
     kernels->shared_gpu = ranks_per_gpu(setup) > 1;
     cuda_layout_compute(&kernels->layout, setup->nranks, setup->max_request_bytes,
@@ -251,23 +262,42 @@ static arfusionResult_t cuda_create(const struct device_setup* setup, struct dev
 
 /* ---------------------------------------------------------------- operations */
 
-static int capturing(cudaStream_t stream) {
+/* What a stream is capturing; id 0: nothing. The dependencies are those of whatever the stream does next. */
+struct capture {
+  unsigned long long id;
+  const cudaGraphNode_t* dependencies;
+  const cudaGraphEdgeData* edges;
+  size_t count;
+};
+
+static struct capture capture_of(cudaStream_t stream) {
+  struct capture capture = {0};
   enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &capture.id, NULL, &capture.dependencies,
+                                                     &capture.edges, &capture.count);
+  if (error != cudaSuccess || status != cudaStreamCaptureStatusActive) {
+    cudaGetLastError();
+    return (struct capture){0};
+  }
+  return capture;
 }
 
 /* The stream is not the one of the operation before: order them. A captured operation against one outside its graph is the
  * caller's to order. */
 static cudaError_t order_after_last(struct device_comm* comm, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
-  if (comm->launched && !capturing(stream)) {
-    if (!comm->several_streams && !capturing(comm->last_stream)) {
-      error = cudaEventRecord(comm->ordered, comm->last_stream);
-      comm->several_streams = 1;
-    }
-    if (error == cudaSuccess && comm->several_streams) error = cudaStreamWaitEvent(stream, comm->ordered, 0);
+  if (!comm->launched) return cudaSuccess;
+  const struct capture here = capture_of(stream), last = capture_of(comm->last_stream);
+  if (here.id) {
+    if (here.id != last.id) return cudaSuccess;
+    return cudaStreamUpdateCaptureDependencies(stream, (cudaGraphNode_t*)last.dependencies, last.edges, last.count,
+                                               cudaStreamAddCaptureDependencies);
   }
-  return error;
+  if (!comm->several_streams && !last.id) {
+    const cudaError_t error = cudaEventRecord(comm->ordered, comm->last_stream);
+    if (error != cudaSuccess) return error;
+    comm->several_streams = 1;
+  }
+  return comm->several_streams ? cudaStreamWaitEvent(stream, comm->ordered, 0) : cudaSuccess;
 }
 
 static arfusionResult_t cuda_run(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
@@ -280,7 +310,7 @@ static arfusionResult_t cuda_run(struct device_comm* comm, arfusionAlgorithm_t a
   if (error == cudaSuccess) {
     comm->launched = 1;
     comm->last_stream = stream;
-    if (comm->several_streams && !capturing(stream)) error = cudaEventRecord(comm->ordered, stream);
+    if (comm->several_streams && !capture_of(stream).id) error = cudaEventRecord(comm->ordered, stream);
   }
   if (previous != comm->dev) cudaSetDevice(previous);
   return error == cudaSuccess ? arfusionSuccess : cuda_error(error, "the operation's launch");
@@ -296,7 +326,15 @@ static arfusionResult_t cuda_epilogue(int dev, const struct kernel_op* op, void*
   return error == cudaSuccess ? arfusionSuccess : cuda_error(error, "the epilogue's launch");
 }
 
-static void cuda_abort(struct device_comm* comm) { __atomic_store_n(&comm->mailbox->abort, 1, __ATOMIC_RELEASE); }
+/* The own kernels see the word when they wait; peers that wait for a rank that runs nothing are told by a kernel. */
+static void cuda_abort(struct device_comm* comm) {
+  struct device_guard guard;
+  __atomic_store_n(&comm->mailbox->abort, 1, __ATOMIC_RELEASE);
+  if (guard_enter(&guard, comm->dev) != arfusionSuccess) return;
+  const cudaError_t error = (cudaError_t)cuda_comm_tell_peers(&comm->kernels, comm->private_stream);
+  if (error != cudaSuccess) cuda_error(error, "telling the peers of an abort");
+  guard_leave(&guard);
+}
 
 static void cuda_failure(struct device_comm* comm, struct kernel_failure* failure) {
   if (__atomic_load_n(&comm->mailbox->failure.kind, __ATOMIC_ACQUIRE) == KERNEL_FAILURE_NONE) return;

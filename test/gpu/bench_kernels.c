@@ -96,6 +96,7 @@ int main(int argc, char** argv) {
   const int64_t slot = argc > 2 ? (int64_t)atoi(argv[2]) << 20 : (int64_t)bytes;
   struct world w;
   world_make(&w, 2, 2, slot, max_blocks, 20ull * 1000 * 1000 * 1000);
+  for (int r = 0; r < 2 && argc <= 1; ++r) w.comm[r].max_blocks_of_a_token = multiprocessors - multiprocessors / 32;
   struct kernel_op ops[2];
   memset(ops, 0, sizeof ops);
   for (int r = 0; r < 2; ++r) {

@@ -33,6 +33,8 @@ export B cases
 
 nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$out/machine.txt" 2>&1
 step kernels 240 "$B/test/gpu/test_cuda_kernels"
+step plugin 120 "$B/test/gpu/test_plugin_cuda"
+step library 120 "$B/test/gpu/test_library_cuda"
 step check-processes 150 bash -c 'check --ranks-as processes'
 step check-threads 150 bash -c 'check --ranks-as threads'
 step check-legacy-processes 150 bash -c 'legacy check --ranks-as processes'

@@ -359,6 +359,9 @@ static void test_shapes(struct world* w) {
       {arfusionPatternResidualRmsNorm, arfusionFloat32, 1, 65536},
       {arfusionPatternResidualRmsNorm, arfusionBfloat16, 3, 65536},
       {arfusionPatternResidualRmsNorm, arfusionFloat16, 700, 64},
+      {arfusionPatternResidualRmsNorm, arfusionBfloat16, 150, 1024},
+      {arfusionPatternResidualRmsNorm, arfusionBfloat16, 2500, 64},
+      {arfusionPatternResidualRmsNorm, arfusionFloat32, 1200, 96},
       {arfusionPatternResidualRmsNorm, arfusionFloat32, 20, 7168},
       {arfusionPatternAllReduce, arfusionBfloat16, 1, 1},
       {arfusionPatternAllReduce, arfusionFloat32, 1, 3},
@@ -504,6 +507,25 @@ static void test_abort(struct world* w) {
   expect(plan_run(w), "a workspace that was reset works again");
 }
 
+static void test_tell_peers(struct world* w) {
+  const int idle = w->nranks - 1;
+  for (int r = 0; r < w->nranks; ++r) w->comm[r].timeout_ns = 0;
+  plan_one(w);
+  for (int r = 0; r < idle; ++r) launch_one(w, r);
+  usleep(10000);
+  CHECK(cudaSetDevice(w->device[idle]));
+  CHECK(cuda_comm_tell_peers(&w->comm[idle], w->stream[idle]));
+  world_sync(w);
+  const struct kernel_failure* f = w->comm[idle].failure;
+  int told = f->kind == KERNEL_FAILURE_ABORT && (int)f->rank == idle;
+  for (int r = 0; r < idle; ++r) {
+    told &= w->comm[r].failure->kind == KERNEL_FAILURE_REMOTE && (int)w->comm[r].failure->peer == idle;
+  }
+  expect(told, "a rank that is idle can end the waits of its peers");
+  for (int r = 0; r < w->nranks; ++r) w->comm[r].timeout_ns = TIMEOUT_NS;
+  world_reset(w);
+}
+
 /* The stand-alone epilogue, on rank 0's plan: its input is the sum. */
 static void test_epilogue(struct world* w) {
   struct world one = *w;
@@ -562,6 +584,7 @@ static void test_ranks(int nranks, int gpus, int operations) {
     test_random(&w, operations);
     test_timeout(&w);
     test_abort(&w);
+    test_tell_peers(&w);
   }
   algorithm = arfusionAlgoAuto;
   test_shapes(&w);

@@ -78,7 +78,7 @@ static inline void world_make(struct world* w, int nranks, int gpus, int64_t slo
     comm->nranks = nranks;
     comm->layout = layout;
     comm->timeout_ns = timeout_ns;
-    comm->max_blocks = max_blocks;
+    comm->max_blocks = comm->max_blocks_of_a_token = max_blocks;
     comm->shared_gpu = nranks > gpus;
     CHECK(cudaDeviceGetAttribute(&comm->compute_major, cudaDevAttrComputeCapabilityMajor, w->device[r]));
     CHECK(cudaMalloc(&comm->workspace[r], layout.total));

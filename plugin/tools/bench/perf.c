@@ -173,10 +173,11 @@ static int on_message(void* arg, int rank, const void* data, size_t bytes) {
     print_row(results, &message);
     add_measurements(results, &message);
   } else {
-    printf("host time of one eager enqueue: %.2f \302\265s; of a bare launch of an empty kernel: %.2f \302\265s\n",
-           message.enqueue_us, message.bare_launch_us);
-    results->host_time =
-        json_pack("{s:f, s:f}", "enqueue_us", message.enqueue_us, "bare_launch_us", message.bare_launch_us);
+    printf("host time of one eager enqueue: %.2f \302\265s, %.2f \302\265s with dependent launch; of a bare launch of an "
+           "empty kernel: %.2f \302\265s\n",
+           message.enqueue_us, message.dependent_us, message.bare_launch_us);
+    results->host_time = json_pack("{s:f, s:f, s:f}", "enqueue_us", message.enqueue_us, "enqueue_dependent_us",
+                                   message.dependent_us, "bare_launch_us", message.bare_launch_us);
   }
   return 0;
 }

@@ -30,8 +30,9 @@ struct perf_message {
   int64_t tokens, hidden;
   arfusionAlgorithm_t chosen; /* what auto is */
   struct measure_summary paths[PERF_PATHS];
-  /* PERF_HOST_TIME: medians of the calling thread, in µs: enqueueing the first size, launching an empty kernel. */
-  double enqueue_us, bare_launch_us;
+  /* PERF_HOST_TIME: medians of the calling thread, in µs: enqueueing the first size, the same with dependent launch,
+   * launching an empty kernel. */
+  double enqueue_us, dependent_us, bare_launch_us;
 };
 
 /* A rank's whole life; `arg` is a struct perf_plan. For team_run. */

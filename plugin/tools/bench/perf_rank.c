@@ -115,20 +115,27 @@ static int run_host_time(struct prober* prober, int64_t tokens, int64_t hidden) 
   struct bench_rank* rank = &prober->rank;
   struct perf_message message = {.kind = PERF_HOST_TIME};
   struct path path = {.prober = prober, .number = arfusionAlgoAuto};
-  double enqueue_us[EAGER_CALLS], bare_us[EAGER_CALLS];
+  struct path dependent;
+  double enqueue_us[EAGER_CALLS], dependent_us[EAGER_CALLS], bare_us[EAGER_CALLS];
   arfusionAlgorithm_t chosen;
   set_size(prober, tokens, hidden);
   path.request = prober->request;
+  dependent = path;
+  path.request.flags = 0;
   if (rank->device->bare_launch == NULL || !path_exists(&path, &chosen)) return 0;
   for (int i = 0; i < EAGER_CALLS; i++) {
     double start = bench_now_us();
     int failed = enqueue_path(&path);
     enqueue_us[i] = bench_now_us() - start;
+    start = bench_now_us();
+    failed = failed || enqueue_path(&dependent);
+    dependent_us[i] = bench_now_us() - start;
     failed = failed || rank->device->bare_launch(rank->device, &bare_us[i]) != 0;
     if (!failed && i % EAGER_DEPTH == EAGER_DEPTH - 1) failed = rank->device->synchronize(rank->device);
     if (failed) return team_fail(rank->team, "%s", bench_device_error());
   }
   message.enqueue_us = measure_summarize(enqueue_us, EAGER_CALLS).median;
+  message.dependent_us = measure_summarize(dependent_us, EAGER_CALLS).median;
   message.bare_launch_us = measure_summarize(bare_us, EAGER_CALLS).median;
   if (rank->team->rank == 0) team_send(rank->team, &message, sizeof(message));
   return 0;

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_plugin_cuda.c: the plugin's table on two GPUs: set-up, streams, graphs, large requests, failures, and what it leaves
+ * behind. One thread drives both ranks, since calls are asynchronous.
+ */
+#include <malloc.h>
+#include <pthread.h>
+
+#include "test/gpu/ranks.h"
+
+extern const arfusionPlugin_v1_t arfusionPlugin_v1;
+static const arfusionPlugin_v1_t* const plugin = &arfusionPlugin_v1;
+static void* ctx;
+static void* comms[RANKS];
+
+static void open_context(const char* setting, const char* value) {
+  if (setting) setenv(setting, value, 1);
+  CHECK(plugin->init(&ctx, NULL));
+  if (setting) unsetenv(setting);
+}
+
+static void open_comms(const arfusionConfig_t* config) {
+  const int result = plugin->commInitAll(ctx, RANKS, NULL, config, comms);
+  if (result) fprintf(stderr, "commInitAll: %s\n", plugin->getLastError());
+  CHECK(result);
+}
+
+static void close_comms(void) {
+  for (int r = 0; r < RANKS; ++r) CHECK(plugin->commFinalize(comms[r]));
+}
+
+/* Rows of both ranks on stream `s`. */
+static int enqueue_rows(int tokens, int s, uint32_t flags) {
+  for (int r = 0; r < RANKS; ++r) {
+    arfusionRequest_t request = rows_request(r, tokens);
+    arfusionRoute_t route = {.size = sizeof route};
+    request.flags = flags;
+    if (plugin->enqueue(comms[r], &request, memory[r].stream[s], &route)) {
+      fprintf(stderr, "enqueue: %s\n", plugin->getLastError());
+      return 0;
+    }
+    if (route.algorithm == arfusionAlgoNone) return 0;
+  }
+  return 1;
+}
+
+static void test_set_up(void) {
+  open_context(NULL, NULL);
+  arfusionProperties_t properties = {.size = sizeof properties};
+  CHECK(plugin->getProperties(ctx, 1, &properties));
+  printf("%s at %s\n", properties.name, properties.pciBusId);
+  expect(!properties.isHost && properties.deviceOrdinal == 1 && properties.computeMajor >= 8, "properties of a GPU");
+  const double start = seconds();
+  open_comms(NULL);
+  printf("set-up with the default workspace: %.2f s\n", seconds() - start);
+  arfusionCapacity_t capacity = {.size = sizeof capacity};
+  CHECK(plugin->commGetCapacity(comms[0], &capacity));
+  expect(capacity.maxRequestBytes == 16384ll * 8192 * 2 && capacity.workspaceBytes <= 288 << 20, "the default capacity");
+  close_comms();
+}
+
+static void test_eager(void) {
+  open_comms(NULL);
+  outputs_clear();
+  int ok = 1;
+  for (int k = 0; k < 50; ++k) ok &= enqueue_rows(1 + k % 64, 0, k % 2 ? ARFUSION_FLAG_DEPENDENT_LAUNCH : 0);
+  outputs_clear();
+  ok &= enqueue_rows(TOKENS, 0, ARFUSION_FLAG_DEPENDENT_LAUNCH | ARFUSION_FLAG_EARLY_TRIGGER);
+  streams_sync();
+  expect(ok && rows_right(TOKENS), "eager operations");
+
+  CHECK(cudaSetDevice(1));
+  ok = enqueue_rows(3, 0, 0);
+  int device = -1;
+  CHECK(cudaGetDevice(&device));
+  streams_sync();
+  expect(ok && device == 1, "the current device stays");
+  close_comms();
+}
+
+/* An operation on another stream comes after the one before it, without the caller's doing. */
+static void test_two_streams(void) {
+  open_comms(NULL);
+  outputs_clear();
+  int ok = 1;
+  for (int k = 0; k < 300; ++k) ok &= enqueue_rows(1 + k * 7 % 48, k / 3 % 2, 0);
+  streams_sync();
+  outputs_clear();
+  ok &= enqueue_rows(48, 1, 0);
+  streams_sync();
+  expect(ok && rows_right(48), "two streams");
+  close_comms();
+}
+
+static void test_graphs(void) {
+  cudaGraphExec_t exec[RANKS];
+  cudaGraph_t graph;
+  open_comms(NULL);
+  outputs_clear();
+  int ok = 1;
+  for (int r = 0; r < RANKS; ++r) {
+    CHECK(cudaSetDevice(r));
+    CHECK(cudaStreamBeginCapture(memory[r].stream[0], cudaStreamCaptureModeGlobal));
+    for (int k = 0; k < 20; ++k) {
+      arfusionRequest_t request = rows_request(r, 1 + k);
+      arfusionRoute_t route = {.size = sizeof route};
+      request.flags = ARFUSION_FLAG_DEPENDENT_LAUNCH;
+      ok &= plugin->enqueue(comms[r], &request, memory[r].stream[0], &route) == arfusionSuccess;
+      if (k == 10) { /* what is turned down leaves no node */
+        request.operation = arfusionMax;
+        ok &= plugin->enqueue(comms[r], &request, memory[r].stream[0], &route) == arfusionSuccess;
+        ok &= route.reason == arfusionReasonOperation;
+      }
+    }
+    CHECK(cudaStreamEndCapture(memory[r].stream[0], &graph));
+    size_t nodes = 0;
+    CHECK(cudaGraphGetNodes(graph, NULL, &nodes));
+    ok &= nodes == 20;
+    CHECK(cudaGraphInstantiate(&exec[r], graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+  }
+  for (int k = 0; k < 1000; ++k) {
+    for (int r = 0; r < RANKS; ++r) {
+      CHECK(cudaSetDevice(r));
+      CHECK(cudaGraphLaunch(exec[r], memory[r].stream[0]));
+    }
+    if (k % 100 == 0) ok &= enqueue_rows(2, 0, 0); /* eager in between, on the same stream */
+  }
+  streams_sync();
+  expect(ok && rows_right(20), "a graph replayed 1,000 times");
+  for (int r = 0; r < RANKS; ++r) CHECK(cudaGraphExecDestroy(exec[r]));
+  close_comms();
+}
+
+/* Branches of one graph: the operations of a communicator come one after the other all the same. */
+static void test_graph_branches(void) {
+  cudaGraphExec_t exec[RANKS];
+  open_comms(NULL);
+  outputs_clear();
+  int ok = 1;
+  for (int r = 0; r < RANKS; ++r) {
+    cudaGraph_t graph;
+    cudaEvent_t fork_event, join_event;
+    CHECK(cudaSetDevice(r));
+    CHECK(cudaEventCreateWithFlags(&fork_event, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&join_event, cudaEventDisableTiming));
+    cudaStream_t* streams = memory[r].stream;
+    CHECK(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaEventRecord(fork_event, streams[0]));
+    CHECK(cudaStreamWaitEvent(streams[1], fork_event, 0));
+    for (int k = 0; k < 16; ++k) {
+      arfusionRequest_t request = rows_request(r, 8 + k);
+      arfusionRoute_t route = {.size = sizeof route};
+      ok &= plugin->enqueue(comms[r], &request, streams[k % 2], &route) == arfusionSuccess;
+    }
+    CHECK(cudaEventRecord(join_event, streams[1]));
+    CHECK(cudaStreamWaitEvent(streams[0], join_event, 0));
+    CHECK(cudaStreamEndCapture(streams[0], &graph));
+    CHECK(cudaGraphInstantiate(&exec[r], graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaEventDestroy(fork_event));
+    CHECK(cudaEventDestroy(join_event));
+  }
+  for (int k = 0; k < 300; ++k) {
+    for (int r = 0; r < RANKS; ++r) {
+      CHECK(cudaSetDevice(r));
+      CHECK(cudaGraphLaunch(exec[r], memory[r].stream[0]));
+    }
+  }
+  streams_sync();
+  expect(ok && rows_right(23), "branches of one graph");
+  for (int r = 0; r < RANKS; ++r) CHECK(cudaGraphExecDestroy(exec[r]));
+  close_comms();
+}
+
+/* Two communicators, launched in one order on one GPU and in the other on the other, each larger than its largest grid: both
+ * must make progress, although each may run first on one side. */
+static void test_crossed_communicators(void) {
+  void* pairs[2][RANKS];
+  int ok = 1;
+  for (int c = 0; c < 2; ++c) {
+    open_comms(NULL);
+    memcpy(pairs[c], comms, sizeof comms);
+  }
+  outputs_clear();
+  for (int k = 0; k < 300; ++k) {
+    for (int c = 0; c < 2; ++c) {
+      for (int r = 0; r < RANKS; ++r) {
+        const int which = c ^ r; /* its stream, too */
+        arfusionRequest_t request = rows_request(r, k % 2 ? TOKENS : 128); /* the last one has them all */
+        arfusionRoute_t route = {.size = sizeof route};
+        ok &= plugin->enqueue(pairs[which][r], &request, memory[r].stream[which], &route) == arfusionSuccess;
+      }
+    }
+  }
+  streams_sync();
+  expect(ok && rows_right(TOKENS), "two communicators crossed on two GPUs");
+  for (int c = 0; c < 2; ++c) {
+    memcpy(comms, pairs[c], sizeof comms);
+    close_comms();
+  }
+}
+
+/* A workspace far smaller than the requests: they go out as several launches, each with its own epoch. */
+static void test_several_launches(void) {
+  plugin->finalize(ctx);
+  open_context("ARFUSION_WORKSPACE_LIMIT", "256K");
+  open_comms(NULL);
+  outputs_clear();
+  arfusionRoute_t route = {.size = sizeof route};
+  const arfusionRequest_t request = rows_request(0, TOKENS);
+  CHECK(plugin->route(comms[0], &request, &route));
+  int ok = enqueue_rows(TOKENS, 0, 0);
+  streams_sync();
+  expect(ok && route.launches > 10 && rows_right(TOKENS), "a request of many launches");
+  close_comms();
+  plugin->finalize(ctx);
+  open_context(NULL, NULL);
+}
+
+/* Nothing is allocated for an operation, on the device or (by us) on the host. */
+static void test_no_allocation(void) {
+  size_t before, after, total;
+  open_comms(NULL);
+  int ok = enqueue_rows(8, 0, 0);
+  streams_sync();
+  CHECK(cudaMemGetInfo(&before, &total));
+  const struct mallinfo2 heap_before = mallinfo2();
+  for (int k = 0; k < 2000; ++k) ok &= enqueue_rows(8, 0, 0);
+  const struct mallinfo2 heap_after = mallinfo2();
+  streams_sync();
+  CHECK(cudaMemGetInfo(&after, &total));
+  expect(ok && before == after, "no device memory is taken by operations");
+  expect(heap_after.uordblks - heap_before.uordblks < 65536, "no heap memory is taken by operations");
+  close_comms();
+}
+
+static void test_nothing_is_left(void) {
+  size_t before = 0, after = 0, total;
+  open_comms(NULL);
+  close_comms();
+  CHECK(cudaMemGetInfo(&before, &total));
+  const int descriptors = open_descriptors();
+  const arfusionConfig_t config = {.size = sizeof config, .maxTokens = 64, .hidden = HIDDEN, .dataType = arfusionBfloat16};
+  for (int k = 0; k < 30; ++k) {
+    open_comms(&config);
+    enqueue_rows(4, 0, 0);
+    streams_sync();
+    close_comms();
+  }
+  CHECK(cudaMemGetInfo(&after, &total));
+  expect(before <= after, "device memory comes back");
+  expect(open_descriptors() == descriptors, "descriptors come back");
+}
+
+/* Rank 1 never calls. */
+static void test_time_out(void) {
+  arfusionResult_t async = arfusionSuccess;
+  char text[256];
+  void *others[RANKS], *usual = ctx;
+  open_comms(NULL);
+  memcpy(others, comms, sizeof others);
+  open_context("ARFUSION_TIMEOUT", "1");
+  open_comms(NULL);
+  arfusionRequest_t request = rows_request(0, 4);
+  arfusionRoute_t route = {.size = sizeof route};
+  const double start = seconds();
+  CHECK(plugin->enqueue(comms[0], &request, memory[0].stream[0], &route));
+  CHECK(cudaStreamSynchronize(memory[0].stream[0]));
+  const double elapsed = seconds() - start;
+  plugin->commGetAsyncError(comms[0], &async, text, sizeof text);
+  printf("time-out after %.2f s: %s\n", elapsed, text);
+  expect(elapsed > 0.9 && elapsed < 3, "a wait ends after ARFUSION_TIMEOUT");
+  expect(async == arfusionRemoteError && strstr(text, "rank 0 waited for rank 1"), "who waited for whom is known");
+  expect(plugin->enqueue(comms[0], &request, memory[0].stream[0], &route) != arfusionSuccess, "later calls fail");
+  request = rows_request(1, 4);
+  const double peer_start = seconds();
+  plugin->enqueue(comms[1], &request, memory[1].stream[0], &route);
+  CHECK(cudaSetDevice(1));
+  CHECK(cudaStreamSynchronize(memory[1].stream[0]));
+  plugin->commGetAsyncError(comms[1], &async, text, sizeof text);
+  expect(seconds() - peer_start < 0.5 && async == arfusionRemoteError, "the peer fails at once");
+  close_comms();
+  plugin->finalize(ctx);
+  ctx = usual;
+  memcpy(comms, others, sizeof others);
+  outputs_clear();
+  const int ok = enqueue_rows(5, 0, 0);
+  streams_sync();
+  expect(ok && rows_right(5), "other communicators live on");
+  close_comms();
+}
+
+static void* abort_later(void* comm) {
+  usleep(200000);
+  plugin->commAbort(comm);
+  return NULL;
+}
+
+static void test_abort(void) {
+  pthread_t thread;
+  arfusionResult_t async = arfusionSuccess;
+  char text[256];
+  open_comms(NULL);
+  const arfusionRequest_t request = rows_request(0, 4);
+  arfusionRoute_t route = {.size = sizeof route};
+  CHECK(plugin->enqueue(comms[0], &request, memory[0].stream[0], &route));
+  const double start = seconds();
+  pthread_create(&thread, NULL, abort_later, comms[0]);
+  CHECK(cudaStreamSynchronize(memory[0].stream[0]));
+  pthread_join(thread, NULL);
+  expect(seconds() - start < 1, "an abort ends the wait within a second");
+  plugin->commGetAsyncError(comms[0], &async, text, sizeof text);
+  expect(async != arfusionSuccess, "the communicator has failed");
+  close_comms();
+
+  open_comms(NULL); /* rank 1, which runs nothing, aborts: rank 0, which waits for it, is let go */
+  CHECK(plugin->enqueue(comms[0], &request, memory[0].stream[0], &route));
+  const double idle_start = seconds();
+  pthread_create(&thread, NULL, abort_later, comms[1]);
+  CHECK(cudaStreamSynchronize(memory[0].stream[0]));
+  pthread_join(thread, NULL);
+  plugin->commGetAsyncError(comms[0], &async, text, sizeof text);
+  printf("after the peer's abort: %s\n", text);
+  expect(seconds() - idle_start < 1 && async == arfusionRemoteError, "an idle rank's abort lets its peers go");
+  close_comms();
+}
+
+/* A graph that contains an operation does not wait again once the communicator has failed. */
+static void test_replay_after_failure(void) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  plugin->finalize(ctx);
+  open_context("ARFUSION_TIMEOUT", "1");
+  open_comms(NULL);
+  const arfusionRequest_t request = rows_request(0, 4);
+  arfusionRoute_t route = {.size = sizeof route};
+  CHECK(cudaSetDevice(0));
+  CHECK(cudaStreamBeginCapture(memory[0].stream[0], cudaStreamCaptureModeThreadLocal));
+  for (int k = 0; k < 5; ++k) CHECK(plugin->enqueue(comms[0], &request, memory[0].stream[0], &route));
+  CHECK(cudaStreamEndCapture(memory[0].stream[0], &graph));
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  const double start = seconds();
+  for (int k = 0; k < 100; ++k) CHECK(cudaGraphLaunch(exec, memory[0].stream[0]));
+  CHECK(cudaStreamSynchronize(memory[0].stream[0]));
+  expect(seconds() - start < 2.5, "a graph replay after a failure does not wait again");
+  CHECK(cudaGraphExecDestroy(exec));
+  CHECK(cudaGraphDestroy(graph));
+  close_comms();
+  plugin->finalize(ctx);
+  open_context(NULL, NULL);
+}
+
+int main(void) {
+  int gpus = 0;
+  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < RANKS) {
+    printf("two GPUs are needed\n");
+    return 77;
+  }
+  memory_create();
+  test_set_up();
+  test_eager();
+  test_two_streams();
+  test_graphs();
+  test_graph_branches();
+  test_crossed_communicators();
+  test_several_launches();
+  test_no_allocation();
+  test_nothing_is_left();
+  test_time_out();
+  test_abort();
+  test_replay_after_failure();
+  plugin->finalize(ctx);
+  return finish();
+}
