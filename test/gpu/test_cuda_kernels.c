@@ -8,6 +8,7 @@
  */
 #include <unistd.h>
 
+#include "test/gpu/expect.h"
 #include "test/gpu/reference.h"
 #include "test/gpu/world.h"
 
@@ -15,25 +16,6 @@
 #define BATCH 40
 #define SLOT_BYTES ((int64_t)1 << 20)
 #define TIMEOUT_NS (20ull * 1000 * 1000 * 1000)
-
-static int passed, failed;
-static uint32_t state = 1;
-static arfusionAlgorithm_t algorithm; /* that operations are planned for; arfusionAlgoAuto: drawn */
-
-static void expect(int ok, const char* what) {
-  if (ok) ++passed;
-  else ++failed;
-  if (!ok) printf("FAILED: %s, algorithm %d\n", what, (int)algorithm);
-  fflush(stdout);
-}
-
-/* xorshift */
-static uint32_t draw(uint32_t below) {
-  state ^= state << 13;
-  state ^= state >> 17;
-  state ^= state << 5;
-  return state % below;
-}
 
 /* ---------------------------------------------------------------- arenas */
 
