@@ -218,20 +218,26 @@ static void test_several_launches(void) {
   open_context(NULL, NULL);
 }
 
-/* Nothing is allocated for an operation, on the device or (by us) on the host. */
+/* Nothing is allocated for an operation, on the device or on the host. The first pass fills the driver's own pools. */
 static void test_no_allocation(void) {
-  size_t before, after, total;
+  size_t before = 0, after = 0, total;
+  struct mallinfo2 heap_before = {0}, heap_after = {0};
+  int ok = 1;
   open_comms(NULL);
-  int ok = enqueue_rows(8, 0, 0);
-  streams_sync();
-  CHECK(cudaMemGetInfo(&before, &total));
-  const struct mallinfo2 heap_before = mallinfo2();
-  for (int k = 0; k < 2000; ++k) ok &= enqueue_rows(8, 0, 0);
-  const struct mallinfo2 heap_after = mallinfo2();
-  streams_sync();
-  CHECK(cudaMemGetInfo(&after, &total));
+  for (int pass = 0; pass < 2; ++pass) {
+    CHECK(cudaMemGetInfo(&before, &total));
+    heap_before = mallinfo2();
+    for (int k = 0; k < 2000; ++k) {
+      ok &= enqueue_rows(8, 0, 0);
+      if (k % 100 == 99) streams_sync();
+    }
+    heap_after = mallinfo2();
+    CHECK(cudaMemGetInfo(&after, &total));
+  }
+  printf("2,000 operations: device memory %+lld bytes, heap %+lld bytes\n", (long long)before - (long long)after,
+         (long long)heap_after.uordblks - (long long)heap_before.uordblks);
   expect(ok && before == after, "no device memory is taken by operations");
-  expect(heap_after.uordblks - heap_before.uordblks < 65536, "no heap memory is taken by operations");
+  expect(heap_after.uordblks < heap_before.uordblks + 4096, "no heap memory is taken by operations");
   close_comms();
 }
 
