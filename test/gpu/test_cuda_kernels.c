@@ -8,9 +8,10 @@
  */
 #include <unistd.h>
 
-#include "test/gpu/expect.h"
 #include "test/gpu/reference.h"
 #include "test/gpu/world.h"
+
+#include "test/gpu/expect.h" /* last: its names would be shadowed */
 
 #define ARENA_BYTES ((size_t)24 << 20)
 #define BATCH 40
