@@ -4,7 +4,8 @@
 # make           everything, into build/; the CUDA code too where nvcc is found
 # make demo      the allreduces of real models, on two GPUs or on the host
 # make test      all tests that need no GPU         make test-gpu   those that need one or two
-# make bench     the programs of test/bench         make resources  registers, shared memory and spills of every kernel
+# make bench     the programs of test/bench
+# make resources registers, shared memory, stack and spills of every kernel; fails if one spills
 # make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
 #
 # Variables: CUDA_HOME NCCL_HOME NVCC_GENCODE BUILDDIR PYTHON; DEBUG=1 VERBOSE=1 WERROR=1 ASAN=1 UBSAN=1 TSAN=1; CUDA=0 builds
@@ -163,8 +164,8 @@ test-gpu: all $(GPU)
 
 resources:
 	$(if $(NVCC),,$(error make resources needs nvcc))
-	@for f in $(wildcard kernels/cuda/*.cu); do \
-	  $(NVCC) $(NVCC_FLAGS) -Xptxas -v -c $$f -o /dev/null 2>&1 | sh test/gpu/resources.sh || exit 1; done
+	@status=0; for f in $(wildcard kernels/cuda/*.cu); do \
+	  $(NVCC) $(NVCC_FLAGS) -Xptxas -v -c $$f -o /dev/null 2>&1 | sh test/gpu/resources.sh || status=1; done; exit $$status
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include
