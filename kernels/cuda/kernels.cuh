@@ -42,10 +42,9 @@ KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT struct rows_args rows) {
 }
 
 /* What is not aligned to 16 bytes takes the kernels for any number of ranks. So does two-shot with 2 ranks, where it
- * moves as many bytes as one-shot and is never the faster, and what has too few registers: rows of several chunks with
- * two-shot or 8 ranks, flat two-shot with 4. */
-#define KERNELS_ROWS(T, ranks, chunked_ranks, aligned) \
-  {(const void*)lamport_rows<T, ranks, false, aligned>, (const void*)lamport_rows<T, chunked_ranks, true, aligned>}
+ * moves as many bytes as one-shot and is never the faster, and with rows of several chunks, where registers are few. */
+#define KERNELS_ROWS(T, ranks, aligned) \
+  {(const void*)lamport_rows<T, ranks, false, aligned>, (const void*)lamport_rows<T, ranks, true, aligned>}
 #define KERNELS_TWOSHOT_ROWS(T, ranks, aligned) \
   {(const void*)twoshot_rows<T, ranks, false, aligned>, (const void*)twoshot_rows<T, 0, true, aligned>}
 #define KERNELS_SYNC_ROWS(T, aligned) \
@@ -60,15 +59,15 @@ KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT struct rows_args rows) {
   {(const void*)epilogue_rows<T, false, aligned>, (const void*)epilogue_rows<T, true, aligned>}
 #define KERNELS_TABLE(T, SHORT)                                                                                       \
   {                                                                                                                   \
-    {KERNELS_ROWS(T, 2, 2, true), KERNELS_ROWS(T, 4, 4, true), KERNELS_ROWS(T, 8, 0, true),                           \
-     KERNELS_ROWS(T, 0, 0, true), KERNELS_ROWS(T, 0, 0, false)},                                                      \
+    {KERNELS_ROWS(T, 2, true), KERNELS_ROWS(T, 4, true), KERNELS_ROWS(T, 8, true), KERNELS_ROWS(T, 0, true),          \
+     KERNELS_ROWS(T, 0, false)},                                                                                      \
         SHORT(T),                                                                                                     \
         {(const void*)lamport_flat<T, 2, true>, (const void*)lamport_flat<T, 4, true>,                                \
          (const void*)lamport_flat<T, 8, true>, (const void*)lamport_flat<T, 0, true>,                                \
          (const void*)lamport_flat<T, 0, false>},                                                                     \
         {KERNELS_TWOSHOT_ROWS(T, 0, true), KERNELS_TWOSHOT_ROWS(T, 4, true), KERNELS_TWOSHOT_ROWS(T, 8, true),        \
          KERNELS_TWOSHOT_ROWS(T, 0, true), KERNELS_TWOSHOT_ROWS(T, 0, false)},                                        \
-        {(const void*)twoshot_flat<T, 0, true>, (const void*)twoshot_flat<T, 0, true>,                                \
+        {(const void*)twoshot_flat<T, 0, true>, (const void*)twoshot_flat<T, 4, true>,                                \
          (const void*)twoshot_flat<T, 8, true>, (const void*)twoshot_flat<T, 0, true>,                                \
          (const void*)twoshot_flat<T, 0, false>},                                                                     \
         {KERNELS_SYNC_ROWS(T, false), KERNELS_SYNC_ROWS(T, true)},                                                    \
