@@ -95,7 +95,7 @@ static arfusionResult_t check_overlaps(const struct tensor* tensors, int count, 
   return arfusionSuccess;
 }
 
-static int element_size(arfusionDataType_t dtype) {
+int request_element_size(arfusionDataType_t dtype) {
   switch (dtype) {
     case arfusionInt8:
     case arfusionUint8:
@@ -132,7 +132,7 @@ static arfusionResult_t check_stride(const char* name, int64_t* stride, int64_t 
 }
 
 static arfusionResult_t allreduce_to_op(const arfusionRequest_t* request, struct kernel_op* op) {
-  const int size = element_size(request->dataType);
+  const int size = request_element_size(request->dataType);
   if (!request->allreduceOut) return INVALID("request.allreduceOut is NULL, pattern allreduce needs it");
   if (request->residualOut || request->normOut || request->quantOut || request->scaleOut) {
     return INVALID("request.%s is not NULL, but belongs to pattern residual_rmsnorm",
@@ -204,7 +204,7 @@ static arfusionResult_t rows_to_op(const arfusionRequest_t* request, int after_s
 
 arfusionResult_t request_to_op(const arfusionRequest_t* request, int after_sum, struct kernel_op* op) {
   if (!request->input) return INVALID("request.input is NULL");
-  FORWARD_IF_ERROR(check_pointer("input", request->input, element_size(request->dataType)));
+  FORWARD_IF_ERROR(check_pointer("input", request->input, request_element_size(request->dataType)));
   *op = (struct kernel_op){.pattern = request->pattern,
                            .dtype = request->dataType,
                            .gamma_dtype = request->gammaDataType,

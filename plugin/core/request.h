@@ -8,6 +8,9 @@
 
 #include "kernels/op.h"
 
+/* Bytes of an element of any of NCCL's data types. */
+int request_element_size(arfusionDataType_t dtype);
+
 /* Reads the caller's struct and checks enums, sizes and flags. */
 arfusionResult_t request_read(arfusionRequest_t* own, const arfusionRequest_t* callers);
 

@@ -8,27 +8,10 @@
 #include <string.h>
 
 #include "plugin/core/log.h"
+#include "plugin/core/request.h"
 #include "plugin/host/library.h"
 
 enum { PIECE_BYTES = 64 << 10 };
-
-static size_t element_size(arfusionDataType_t dtype) {
-  switch (dtype) {
-    case arfusionInt8:
-    case arfusionUint8: return 1;
-    case arfusionFloat16:
-    case arfusionBfloat16: return 2;
-    case arfusionInt32:
-    case arfusionUint32:
-    case arfusionFloat32: return 4;
-    case arfusionInt64:
-    case arfusionUint64:
-    case arfusionFloat64: return 8;
-    case arfusionFloat8e4m3:
-    case arfusionFloat8e5m2: break;
-  }
-  return 0;
-}
 
 /* ---------------------------------------------------------------- 16-bit floats */
 
@@ -139,7 +122,7 @@ static reduce_function reduce_of(arfusionDataType_t dtype) {
 /* out (dense) = sum over the ranks of `rows` rows of row_bytes, `stride` bytes apart. */
 static arfusionResult_t sum_rows(struct arfusionComm* comm, const arfusionRequest_t* request, const unsigned char* in,
                                  size_t row_bytes, size_t stride, int64_t rows, unsigned char* out) {
-  const size_t size = element_size(request->dataType);
+  const size_t size = (size_t)request_element_size(request->dataType);
   const reduce_function reduce = reduce_of(request->dataType);
   unsigned char* pieces = malloc(PIECE_BYTES * (size_t)comm->nranks);
   arfusionResult_t result = arfusionSuccess;
@@ -163,10 +146,10 @@ static arfusionResult_t sum_rows(struct arfusionComm* comm, const arfusionReques
 }
 
 arfusionResult_t complete_on_host(struct arfusionComm* comm, const arfusionRequest_t* request) {
-  const size_t size = element_size(request->dataType);
+  const size_t size = (size_t)request_element_size(request->dataType);
   const size_t row_bytes = (size_t)request->hidden * size;
   const size_t stride = request->inputStride ? (size_t)request->inputStride * size : row_bytes;
-  if (size == 0) {
+  if (!reduce_of(request->dataType)) {
     return error_set(arfusionInvalidArgument, "request.dataType is %d, which the host device cannot sum", request->dataType);
   }
   if ((unsigned)request->operation > arfusionAvg) {
