@@ -185,8 +185,8 @@ static int step_prepare(struct step* step) {
 static int step_warm_up(struct step* step, double* layer_us) {
   struct measure_item item;
   step->layers = 1;
-  if (step_fill_residual(step) != 0 || measure_record(step->rank, enqueue_fused, step, 1, &item, layer_us) != 0)
-    return -1;
+  if (step_fill_residual(step) != 0) return -1;
+  if (measure_record(step->rank, BENCH_LAUNCH_GRAPH, enqueue_fused, step, 1, &item, layer_us) != 0) return -1;
   step->rank->device->discard(step->rank->device, item.batch);
   return 0;
 }
@@ -197,7 +197,8 @@ static int step_check(struct step* step, enum demo_bits* bits) {
   struct measure_item item;
   int equal[DEMO_RANKS];
   double elapsed;
-  if (step_fill_residual(step) != 0 || measure_record(rank, enqueue_fused, step, 1, &item, &elapsed) != 0) return -1;
+  if (step_fill_residual(step) != 0) return -1;
+  if (measure_record(rank, BENCH_LAUNCH_GRAPH, enqueue_fused, step, 1, &item, &elapsed) != 0) return -1;
   rank->device->discard(rank->device, item.batch);
   int own = step->turned_down ? 1 : step_compare(step);
   if (own < 0) return -1;
@@ -216,7 +217,8 @@ static int step_measure(struct step* step, struct demo_result* result) {
   double elapsed;
   int count = step->unfused->available ? 2 : 1, rounds = 0, failed = 0;
   for (int i = 0; i < count && !failed; i++) {
-    failed = measure_record(rank, i == 0 ? enqueue_fused : enqueue_unfused, step, 1, &items[i], &elapsed);
+    failed = measure_record(rank, BENCH_LAUNCH_GRAPH, i == 0 ? enqueue_fused : enqueue_unfused, step, 1, &items[i],
+                            &elapsed);
     items[i].operations = step->layers * DEMO_PER_LAYER;
   }
   if (!failed && rank->device->kind == BENCH_DEVICE_HOST) {

@@ -18,8 +18,10 @@ struct bench_buffer {
   size_t bytes;
 };
 
-/* Recorded work: a CUDA graph; on the host the callback itself. */
+/* Recorded work: a CUDA graph, or the callback itself. */
 struct bench_batch;
+
+enum bench_launch { BENCH_LAUNCH_GRAPH, BENCH_LAUNCH_EAGER };
 
 struct bench_device {
   enum bench_device_kind kind;
@@ -31,8 +33,9 @@ struct bench_device {
   int (*upload)(struct bench_device* device, struct bench_buffer* buffer, size_t bytes);
   int (*download)(struct bench_device* device, struct bench_buffer* buffer, size_t bytes);
   int (*synchronize)(struct bench_device* device);
-  /* Records what enqueue(arg) enqueues on the stream, called `count` times; `arg` must outlive the batch. */
-  int (*record)(struct bench_device* device, int (*enqueue)(void* arg), void* arg, int count,
+  /* Records what enqueue(arg) enqueues on the stream, called `count` times: as a graph, or eagerly (always so on the
+   * host), when each replay calls it. `arg` must outlive the batch. */
+  int (*record)(struct bench_device* device, enum bench_launch launch, int (*enqueue)(void* arg), void* arg, int count,
                 struct bench_batch** batch);
   /* Runs it once, waits for its end, and says how long it took on the device. */
   int (*replay)(struct bench_device* device, struct bench_batch* batch, double* elapsed_us);

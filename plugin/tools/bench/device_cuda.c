@@ -14,7 +14,10 @@ struct cuda_device {
 };
 
 struct bench_batch {
-  cudaGraphExec_t graph;
+  cudaGraphExec_t graph; /* NULL: eager */
+  int (*enqueue)(void* arg);
+  void* arg;
+  int count;
 };
 
 const void* bench_empty_kernel(void); /* in empty_kernel.cu */
@@ -75,12 +78,14 @@ static int cuda_download(struct bench_device* device, struct bench_buffer* buffe
   return cuda_synchronize(device);
 }
 
-static int cuda_record(struct bench_device* device, int (*enqueue)(void* arg), void* arg, int count,
-                       struct bench_batch** batch) {
+static int cuda_record(struct bench_device* device, enum bench_launch launch, int (*enqueue)(void* arg), void* arg,
+                       int count, struct bench_batch** batch) {
   cudaGraph_t graph = NULL;
   int result = 0;
-  *batch = calloc(1, sizeof(**batch));
+  *batch = malloc(sizeof(**batch));
   if (*batch == NULL) return bench_device_fail("out of memory");
+  **batch = (struct bench_batch){.enqueue = enqueue, .arg = arg, .count = count};
+  if (launch == BENCH_LAUNCH_EAGER) return 0;
   if (cuda_check(cudaStreamBeginCapture(stream_of(device), cudaStreamCaptureModeThreadLocal), "begin capture")) {
     goto err_free;
   }
@@ -103,11 +108,19 @@ err_free:
   return -1;
 }
 
+static int batch_launch(struct bench_device* device, struct bench_batch* batch) {
+  if (batch->graph != NULL) return cuda_check(cudaGraphLaunch(batch->graph, stream_of(device)), "cudaGraphLaunch");
+  for (int i = 0; i < batch->count; i++) {
+    if (batch->enqueue(batch->arg) != 0) return -1;
+  }
+  return 0;
+}
+
 static int cuda_replay(struct bench_device* base, struct bench_batch* batch, double* elapsed_us) {
   struct cuda_device* device = (struct cuda_device*)base;
   float elapsed_ms = 0;
   CUDA_RETURN_IF_ERROR(cudaEventRecord(device->start, stream_of(base)));
-  CUDA_RETURN_IF_ERROR(cudaGraphLaunch(batch->graph, stream_of(base)));
+  if (batch_launch(base, batch)) return -1;
   CUDA_RETURN_IF_ERROR(cudaEventRecord(device->end, stream_of(base)));
   if (cuda_synchronize(base)) return -1;
   CUDA_RETURN_IF_ERROR(cudaEventElapsedTime(&elapsed_ms, device->start, device->end));
@@ -117,7 +130,7 @@ static int cuda_replay(struct bench_device* base, struct bench_batch* batch, dou
 
 static void cuda_discard(struct bench_device* device, struct bench_batch* batch) {
   (void)device;
-  cudaGraphExecDestroy(batch->graph);
+  if (batch->graph != NULL) cudaGraphExecDestroy(batch->graph);
   free(batch);
 }
 

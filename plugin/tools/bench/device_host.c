@@ -44,9 +44,10 @@ static int host_synchronize(struct bench_device* device) {
   return 0;
 }
 
-static int host_record(struct bench_device* device, int (*enqueue)(void* arg), void* arg, int count,
-                       struct bench_batch** batch) {
+static int host_record(struct bench_device* device, enum bench_launch launch, int (*enqueue)(void* arg), void* arg,
+                       int count, struct bench_batch** batch) {
   (void)device;
+  (void)launch;
   *batch = malloc(sizeof(**batch));
   if (*batch == NULL) return bench_device_fail("out of memory");
   **batch = (struct bench_batch){.enqueue = enqueue, .arg = arg, .count = count};

@@ -19,11 +19,11 @@ static void over_ranks(struct bench_rank* rank, double value, double* min, doubl
   }
 }
 
-int measure_record(struct bench_rank* rank, int (*enqueue)(void* arg), void* arg, int count, struct measure_item* item,
-                   double* elapsed_us) {
+int measure_record(struct bench_rank* rank, enum bench_launch launch, int (*enqueue)(void* arg), void* arg, int count,
+                   struct measure_item* item, double* elapsed_us) {
   double elapsed, min;
   item->operations = count;
-  if (rank->device->record(rank->device, enqueue, arg, count, &item->batch) != 0) {
+  if (rank->device->record(rank->device, launch, enqueue, arg, count, &item->batch) != 0) {
     return team_fail(rank->team, "%s", bench_device_error());
   }
   team_barrier(rank->team);

@@ -23,8 +23,8 @@ struct measure_summary {
 
 /* Records enqueue(arg) `count` times as an item's batch and replays it once, which also warms it up. *elapsed_us is
  * that replay's time, the largest of the ranks'. 0, or -1 after team_fail. */
-int measure_record(struct bench_rank* rank, int (*enqueue)(void* arg), void* arg, int count, struct measure_item* item,
-                   double* elapsed_us);
+int measure_record(struct bench_rank* rank, enum bench_launch launch, int (*enqueue)(void* arg), void* arg, int count,
+                   struct measure_item* item, double* elapsed_us);
 
 /* How often something that takes `each_us` fits into `budget_us`, at least `min` and at most `max`. */
 int measure_fitting(double each_us, double budget_us, int min, int max);

@@ -100,6 +100,17 @@ static const struct argp parser = {
         "Each rank is a process with a device of its own. On GPUs a sample is the replay of a CUDA graph of 20 "
         "launches, with dependent launch; of the ranks' times the smallest counts. Exit code: 0, or 2 for an error."};
 
+/* Auto comes first. */
+static void default_forms(struct perf_plan* plan) {
+  static const int numbers[] = {arfusionAlgoAuto, arfusionAlgoOneshotLamport, arfusionAlgoOneshotSync,
+                                arfusionAlgoTwoshot, PATH_UNFUSED};
+  int on_gpu = plan->session->kind == BENCH_DEVICE_CUDA;
+  for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+    plan->forms[plan->nforms++] = (struct path_form){
+        .path = numbers[i], .launch = on_gpu ? BENCH_LAUNCH_GRAPH : BENCH_LAUNCH_EAGER, .pdl = on_gpu};
+  }
+}
+
 static void default_sizes(struct perf_plan* plan) {
   static const int64_t gpu_hidden[] = {2880, 4096, 5120, 7168, 8192}, host_hidden[] = {4096, 7168};
   int on_host = plan->session->kind == BENCH_DEVICE_HOST;
@@ -114,28 +125,19 @@ static void default_sizes(struct perf_plan* plan) {
 
 /* ---------------------------------------------------------------- results */
 
-static const char* path_name(const struct perf_plan* plan, int path) {
-  if (path < PERF_UNFUSED) return bench_algorithm_name((arfusionAlgorithm_t)path);
-  return plan->session->kind == BENCH_DEVICE_CUDA ? "nccl" : "unfused";
-}
-
-static int path_shown(int path) { return path != arfusionAlgoNone && path != arfusionAlgoEmpty; }
-
 static void print_row(struct perf_results* results, const struct perf_message* message) {
+  const struct perf_plan* plan = results->plan;
   if (results->rows++ == 0) {
     printf("median \302\265s (p10-p90)\n%15s  %-15s", "tokens x hidden", "route");
-    for (int i = 0; i < PERF_PATHS; i++) {
-      if (path_shown(i)) printf("  %-25s", path_name(results->plan, i));
-    }
+    for (int i = 0; i < plan->nforms; i++) printf("  %-25s", path_name(plan->forms[i].path, plan->session->kind));
     printf("\n");
   }
   char size[32];
   snprintf(size, sizeof(size), "%lld x %lld", (long long)message->tokens, (long long)message->hidden);
-  printf("%15s  %-15s", size, bench_algorithm_name(message->chosen));
-  for (int i = 0; i < PERF_PATHS; i++) {
+  printf("%15s  %-15s", size, bench_algorithm_name(message->results[0].algorithm));
+  for (int i = 0; i < plan->nforms; i++) {
     char cell[48] = "-";
-    const struct measure_summary* summary = &message->paths[i];
-    if (!path_shown(i)) continue;
+    const struct measure_summary* summary = &message->results[i].summary;
     if (summary->median > 0) {
       snprintf(cell, sizeof(cell), "%.2f (%.2f-%.2f)", summary->median, summary->p10, summary->p90);
     }
@@ -147,16 +149,17 @@ static void print_row(struct perf_results* results, const struct perf_message* m
 
 static void add_measurements(struct perf_results* results, const struct perf_message* message) {
   const struct perf_plan* plan = results->plan;
-  int on_gpu = plan->session->kind == BENCH_DEVICE_CUDA;
-  for (int i = 0; i < PERF_PATHS; i++) {
-    const struct measure_summary* summary = &message->paths[i];
+  for (int i = 0; i < plan->nforms; i++) {
+    const struct path_form* form = &plan->forms[i];
+    const struct measure_summary* summary = &message->results[i].summary;
     if (summary->median <= 0) continue;
     json_array_append_new(
         results->measurements,
         json_pack("{s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:f, s:f, s:s}", "tokens",
                   (json_int_t)message->tokens, "hidden", (json_int_t)message->hidden, "ranks", plan->nranks, "dtype",
                   bench_dtype_name(plan->dtype), "pattern", "residual_rmsnorm", "quant", "none", "path",
-                  path_name(plan, i), "launch", on_gpu ? "graph" : "eager", "pdl", on_gpu, "median_us", summary->median,
+                  path_name(form->path, plan->session->kind), "launch",
+                  form->launch == BENCH_LAUNCH_GRAPH ? "graph" : "eager", "pdl", form->pdl, "median_us", summary->median,
                   "p10_us", summary->p10, "p90_us", summary->p90, "commit", ARFUSION_COMMIT));
   }
 }
@@ -231,6 +234,7 @@ static int run_perf(struct perf_options* options, int json_fd) {
     return bench_fail("%d ranks, but only %d GPU%s", plan->nranks, session->ndev, session->ndev == 1 ? "" : "s");
   }
   default_sizes(plan);
+  default_forms(plan);
   for (int i = 0; i < plan->nhidden; i++) {
     if (plan->hidden[i] * (int64_t)bench_dtype_bytes(plan->dtype) % 16 == 0) continue;
     json_decref(results.measurements);

@@ -5,7 +5,7 @@
 #ifndef ARFUSION_BENCH_PERF_H_
 #define ARFUSION_BENCH_PERF_H_
 
-#include "plugin/tools/bench/measure.h"
+#include "plugin/tools/bench/paths.h"
 
 #define PERF_MAX_SIZES 64 /* of tokens, and of hidden */
 
@@ -15,21 +15,18 @@ struct perf_plan {
   arfusionDataType_t dtype;
   int64_t tokens[PERF_MAX_SIZES], hidden[PERF_MAX_SIZES];
   int ntokens, nhidden;
+  struct path_form forms[PATH_MAX_FORMS];
+  int nforms;
 };
-
-/* The routes that can be asked for, by their arfusionAlgorithm_t, and the unfused path. */
-#define PERF_UNFUSED ARFUSION_NUM_ALGORITHMS
-#define PERF_PATHS (ARFUSION_NUM_ALGORITHMS + 1)
 
 enum perf_message_kind { PERF_SIZE, PERF_HOST_TIME };
 
 /* What rank 0 sends. */
 struct perf_message {
   enum perf_message_kind kind;
-  /* PERF_SIZE: a path that is not there has median 0. */
+  /* PERF_SIZE: the plan's forms. */
   int64_t tokens, hidden;
-  arfusionAlgorithm_t chosen; /* what auto is */
-  struct measure_summary paths[PERF_PATHS];
+  struct path_result results[PATH_MAX_FORMS];
   /* PERF_HOST_TIME: medians of the calling thread, in µs: enqueueing the first size, the same with dependent launch,
    * launching an empty kernel. */
   double enqueue_us, dependent_us, bare_launch_us;
