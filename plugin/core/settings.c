@@ -8,19 +8,14 @@
 #include "plugin/core/settings.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
+#include "plugin/core/conf.h"
 #include "plugin/core/log.h"
-
-#ifndef SETTINGS_SYSTEM_FILE
-#define SETTINGS_SYSTEM_FILE "/etc/nccl.conf"
-#endif
 
 #define OUR_PREFIX "ARFUSION_"
 #define SECONDS_MAX 1000000
@@ -192,90 +187,43 @@ static arfusionResult_t environment_read(struct settings* settings, enum pass pa
   return arfusionSuccess;
 }
 
-static char* trim(char* text) {
-  size_t length;
+struct file_reading {
+  struct settings* settings;
+  enum pass pass;
+};
 
-  while (isspace((unsigned char)*text)) text++;
-  length = strlen(text);
-  while (length > 0 && isspace((unsigned char)text[length - 1])) length--;
-  text[length] = '\0';
-  return text;
-}
+static arfusionResult_t file_line_take(void* arg, const char* name, const char* value, const char* where) {
+  const struct file_reading* reading = arg;
+  int id = setting_find(name), ours = strncmp(name, OUR_PREFIX, strlen(OUR_PREFIX)) == 0;
 
-/* Ends the line where a comment begins: a # that is first or follows a space (a path may have one inside). */
-static void comment_cut(char* line) {
-  for (char* at = line; *at != '\0'; at++) {
-    if (*at == '#' && (at == line || isspace((unsigned char)at[-1]))) {
-      *at = '\0';
-      return;
-    }
-  }
-}
-
-static arfusionResult_t file_line_read(struct settings* settings, char* line, const char* where, enum pass pass) {
-  char *name, *value;
-  int id;
-
-  comment_cut(line);
-  name = trim(line);
-  value = strchr(name, '=');
   if (value == NULL) {
-    if (pass == PASS_DEBUG || strncmp(name, OUR_PREFIX, strlen(OUR_PREFIX)) != 0) return arfusionSuccess;
+    if (reading->pass == PASS_DEBUG || !ours) return arfusionSuccess;
     return error_set(arfusionInvalidArgument, "%.100s (in %s) is not valid: NAME=VALUE is allowed", name, where);
   }
-  *value++ = '\0';
-  name = trim(name);
-  id = setting_find(name);
   if (id >= 0) {
-    return pass_takes(pass, id) ? setting_take(settings, id, trim(value), source_file, where) : arfusionSuccess;
+    return pass_takes(reading->pass, id) ? setting_take(reading->settings, id, value, source_file, where)
+                                         : arfusionSuccess;
   }
-  if (pass == PASS_ALL && strncmp(name, OUR_PREFIX, strlen(OUR_PREFIX)) == 0) name_warn(name, strlen(name), where);
+  if (reading->pass == PASS_ALL && ours) name_warn(name, strlen(name), where);
   return arfusionSuccess;
 }
 
-/* `named`: the user named this file, so it is worth a line when it cannot be read. */
-static arfusionResult_t file_read(struct settings* settings, const char* path, int named, enum pass pass) {
-  arfusionResult_t result = arfusionSuccess;
-  FILE* file = fopen(path, "re");
-  char* line = NULL;
-  size_t capacity = 0;
-  char where[400];
+static arfusionResult_t files_read(struct settings* settings, enum pass pass) {
+  struct file_reading reading = {.settings = settings, .pass = pass};
+  int unread;
 
-  errno = file != NULL ? 0 : errno;
-  for (int number = 1; file != NULL && result == arfusionSuccess && getline(&line, &capacity, file) >= 0; number++) {
-    snprintf(where, sizeof(where), "file %.300s, line %d", path, number);
-    result = file_line_read(settings, line, where, pass);
-    errno = 0;
+  FORWARD_IF_ERROR(conf_read(file_line_take, &reading, &unread));
+  if (unread != 0 && pass == PASS_ALL) { /* the user named this file, so it is worth a line */
+    LOG_INFO(ARFUSION_LOG_ENV, "NCCL_CONF_FILE %.300s is not read: %s", getenv("NCCL_CONF_FILE"), strerror(unread));
   }
-  if (named && pass == PASS_ALL && result == arfusionSuccess && errno != 0) {
-    LOG_INFO(ARFUSION_LOG_ENV, "NCCL_CONF_FILE %.300s is not read: %s", path, strerror(errno));
-  }
-  free(line);
-  if (file != NULL) fclose(file);
-  return result;
-}
-
-static arfusionResult_t user_file_read(struct settings* settings, enum pass pass) {
-  const char* named = getenv("NCCL_CONF_FILE");
-  const char* home = getenv("HOME");
-  struct passwd entry, *found = NULL;
-  char buffer[4096], path[4200];
-
-  if (named != NULL && named[0] != '\0') return file_read(settings, named, 1, pass);
-  if (home == NULL || home[0] == '\0') {
-    if (getpwuid_r(getuid(), &entry, buffer, sizeof(buffer), &found) != 0 || found == NULL) return arfusionSuccess;
-    home = entry.pw_dir;
-  }
-  if (snprintf(path, sizeof(path), "%s/.nccl.conf", home) >= (int)sizeof(path)) return arfusionSuccess;
-  return file_read(settings, path, 0, pass);
+  return arfusionSuccess;
 }
 
 arfusionResult_t settings_load(struct settings* settings) {
   memset(settings, 0, sizeof(*settings));
   for (int pass = PASS_DEBUG; pass <= PASS_ALL; pass++) {
     FORWARD_IF_ERROR(environment_read(settings, (enum pass)pass));
-    FORWARD_IF_ERROR(user_file_read(settings, (enum pass)pass));
-    FORWARD_IF_ERROR(file_read(settings, SETTINGS_SYSTEM_FILE, 0, (enum pass)pass));
+    FORWARD_IF_ERROR(files_read(settings, (enum pass)pass));
     for (int id = 0; id < SETTING_COUNT; id++) {
       if (settings->source[id] != NULL || !pass_takes((enum pass)pass, id)) continue;
       FORWARD_IF_ERROR(setting_take(settings, id, setting_table[id].default_text, source_default, source_default));

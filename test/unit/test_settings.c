@@ -9,9 +9,10 @@
 
 #include <cmocka.h>
 
-/* The source itself, so that the system's file can be one of the test's. */
+/* The sources themselves, so that the system's file can be one of the test's. */
 static char system_file[128];
-#define SETTINGS_SYSTEM_FILE system_file
+#define CONF_SYSTEM_FILE system_file
+#include "plugin/core/conf.c"
 #include "plugin/core/settings.c"
 
 #include <sys/stat.h>
