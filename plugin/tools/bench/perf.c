@@ -41,52 +41,16 @@ static const struct argp_option option_table[] = {
 
 /* ---------------------------------------------------------------- options */
 
-/* A list of positive integers. Returns how many, or -1. */
-static int parse_list(const char* text, int64_t max, int64_t list[PERF_MAX_SIZES]) {
-  for (int count = 0; count < PERF_MAX_SIZES; text++) {
-    char* end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (end == text || errno != 0 || value < 1 || value > max) return -1;
-    list[count++] = value;
-    if (*end == '\0') return count;
-    if (*end != ',') return -1;
-    text = end;
-  }
-  return -1;
-}
-
 static error_t parse_option(int key, char* text, struct argp_state* state) {
   struct perf_options* options = state->input;
-  struct perf_plan* plan = &options->plan;
-  int64_t ranks[PERF_MAX_SIZES];
   switch (key) {
     case 'j': options->json = text; return 0;
     case 'd':
       if (strcmp(text, "host") != 0 && strcmp(text, "cuda") != 0) argp_error(state, "--device is host or cuda");
       options->device = text;
       return 0;
-    case 't':
-      plan->ntokens = parse_list(text, 1 << 20, plan->tokens);
-      if (plan->ntokens < 1) argp_error(state, "--tokens %s: expected numbers from 1 to 1048576, with commas", text);
-      return 0;
-    case 'H':
-      plan->nhidden = parse_list(text, ARFUSION_MAX_HIDDEN, plan->hidden);
-      if (plan->nhidden < 1) {
-        argp_error(state, "--hidden %s: expected numbers from 1 to %d, with commas", text, ARFUSION_MAX_HIDDEN);
-      }
-      return 0;
-    case 'T':
-      if (bench_parse_dtype(text, &plan->dtype) != 0) argp_error(state, "--dtype is bf16, fp16 or fp32");
-      return 0;
-    case 'n':
-      if (parse_list(text, ARFUSION_MAX_RANKS, ranks) != 1 || ranks[0] < 2) {
-        argp_error(state, "--ranks %s: expected a number from 2 to %d", text, ARFUSION_MAX_RANKS);
-      }
-      plan->nranks = (int)ranks[0];
-      return 0;
     case ARGP_KEY_ARG: argp_error(state, "%s: unexpected argument", text); return 0;
-    default: return ARGP_ERR_UNKNOWN;
+    default: return perf_plan_parse(&options->plan, key, text, state);
   }
 }
 
@@ -229,17 +193,11 @@ static int run_perf(struct perf_options* options, int json_fd) {
   struct perf_plan* plan = &options->plan;
   const struct bench_session* session = plan->session;
   struct perf_results results = {.plan = plan, .measurements = json_array()};
-  if (session->kind == BENCH_DEVICE_CUDA && plan->nranks > session->ndev) {
-    json_decref(results.measurements);
-    return bench_fail("%d ranks, but only %d GPU%s", plan->nranks, session->ndev, session->ndev == 1 ? "" : "s");
-  }
   default_sizes(plan);
   default_forms(plan);
-  for (int i = 0; i < plan->nhidden; i++) {
-    if (plan->hidden[i] * (int64_t)bench_dtype_bytes(plan->dtype) % 16 == 0) continue;
+  if (perf_plan_check(plan) != 0) {
     json_decref(results.measurements);
-    return bench_fail("--hidden %lld: rows of %s must be a multiple of 16 bytes", (long long)plan->hidden[i],
-                      bench_dtype_name(plan->dtype));
+    return BENCH_FAILED;
   }
   struct team team = {.nranks = plan->nranks,
                       .silence_s = SILENCE_S,

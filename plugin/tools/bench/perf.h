@@ -19,6 +19,14 @@ struct perf_plan {
   int nforms;
 };
 
+/* Options 't', 'H', 'T' and 'n' (tokens, hidden, dtype, ranks), for an argp parser: 0, or ARGP_ERR_UNKNOWN for
+ * another key. A value that is wrong ends the program as argp_error does. */
+struct argp_state;
+int perf_plan_parse(struct perf_plan* plan, int key, const char* text, struct argp_state* state);
+
+/* Whether it can be run: 0, or -1 after one line about why not. */
+int perf_plan_check(const struct perf_plan* plan);
+
 enum perf_message_kind { PERF_SIZE, PERF_HOST_TIME };
 
 /* What rank 0 sends. */
