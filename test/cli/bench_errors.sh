@@ -33,9 +33,19 @@ ARFUSION_PLUGIN=libc.so.6 expect 2 arfusionPlugin check --cases test/data/cases.
 ARFUSION_TIMEOUT=soon expect 2 ARFUSION_TIMEOUT check --cases test/data/cases.json --device host
 expect 2 /dev/full perf --device host --tokens 1 --hidden 64 --json /dev/full
 expect 2 no/such perf --device host --tokens 1 --hidden 64 --json "$scratch/no/such/file"
+expect 2 'graph, eager' perf --device host --launch graph,eagre
+expect 2 'on, off' perf --device host --pdl on,
+expect 2 '--launch: the host' perf --device host --launch graph
+expect 2 '--pdl: the host' perf --device host --pdl off
+expect 2 '--ranks 17' perf --device host --ranks 17
+expect 2 '--tokens 0' perf --device host --tokens 0
+expect 2 '--hidden 12: rows of bf16' perf --device host --hidden 12
 expect 1 '' check --cases "$scratch/other.json" --device host --ranks-as threads
 tail -n 1 "$scratch/out" | grep -qx '239 cases: 141 equal, 97 skipped, 1 differ' || { tail -n 1 "$scratch/out"; bad=1; }
 if ! ls /dev/nvidia0 >/dev/null 2>&1; then
   expect 2 cuda check --cases test/data/cases.json --device cuda
+  expect 2 CUDA perf --device cuda
+else
+  expect 2 '16 ranks, but only' perf --device cuda --ranks 16
 fi
 exit $bad

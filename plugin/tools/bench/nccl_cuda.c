@@ -14,13 +14,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Functions that are not in every NCCL are declared here, and not taken from its header, which may be as old. */
+#define WINDOW_SYMMETRIC 1 /* NCCL_WIN_COLL_SYMMETRIC */
+
 struct nccl {
   ncclComm_t comm;
+  void* memory; /* of the window */
+  void* window;
   __typeof__(ncclGetUniqueId)* get_unique_id;
   __typeof__(ncclCommInitRank)* comm_init_rank;
   __typeof__(ncclAllReduce)* all_reduce;
   __typeof__(ncclCommDestroy)* comm_destroy;
   __typeof__(ncclGetErrorString)* error_string;
+  __typeof__(ncclGetVersion)* get_version;
+  /* NULL where they are not there: */
+  ncclResult_t (*mem_alloc)(void** memory, size_t bytes);
+  ncclResult_t (*mem_free)(void* memory);
+  ncclResult_t (*window_register)(ncclComm_t comm, void* memory, size_t bytes, void** window, int flags);
+  ncclResult_t (*window_deregister)(ncclComm_t comm, void* window);
 };
 
 /* The types are NCCL's own values, which the ABI shares. */
@@ -32,11 +43,17 @@ static int nccl_load(struct nccl* nccl, char* why, size_t why_bytes) {
   const struct {
     const char* name;
     void* slot;
-  } symbols[] = {{"ncclGetUniqueId", &nccl->get_unique_id},
-                 {"ncclCommInitRank", &nccl->comm_init_rank},
-                 {"ncclAllReduce", &nccl->all_reduce},
-                 {"ncclCommDestroy", &nccl->comm_destroy},
-                 {"ncclGetErrorString", &nccl->error_string}};
+    int optional;
+  } symbols[] = {{"ncclGetUniqueId", &nccl->get_unique_id, 0},
+                 {"ncclCommInitRank", &nccl->comm_init_rank, 0},
+                 {"ncclAllReduce", &nccl->all_reduce, 0},
+                 {"ncclCommDestroy", &nccl->comm_destroy, 0},
+                 {"ncclGetErrorString", &nccl->error_string, 0},
+                 {"ncclGetVersion", &nccl->get_version, 0},
+                 {"ncclMemAlloc", &nccl->mem_alloc, 1},
+                 {"ncclMemFree", &nccl->mem_free, 1},
+                 {"ncclCommWindowRegister", &nccl->window_register, 1},
+                 {"ncclCommWindowDeregister", &nccl->window_deregister, 1}};
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     snprintf(why, why_bytes, "NCCL: %s", dlerror());
@@ -44,7 +61,7 @@ static int nccl_load(struct nccl* nccl, char* why, size_t why_bytes) {
   }
   for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
     void* symbol = dlsym(library, symbols[i].name);
-    if (symbol == NULL) {
+    if (symbol == NULL && !symbols[i].optional) {
       snprintf(why, why_bytes, "NCCL: no symbol %s", symbols[i].name);
       return -1;
     }
@@ -78,6 +95,8 @@ int nccl_open(struct team_rank* team, struct nccl** opened, char* why, size_t wh
 }
 
 void nccl_close(struct nccl* nccl) {
+  if (nccl->window != NULL) nccl->window_deregister(nccl->comm, nccl->window);
+  if (nccl->memory != NULL) nccl->mem_free(nccl->memory);
   if (nccl->comm != NULL) nccl->comm_destroy(nccl->comm);
   free(nccl); /* the library stays open: NCCL's own threads may still be in it */
 }
@@ -87,6 +106,54 @@ int nccl_all_reduce(struct nccl* nccl, const void* input, void* output, size_t c
   ncclResult_t result =
       nccl->all_reduce(input, output, count, (ncclDataType_t)dtype, ncclSum, nccl->comm, (cudaStream_t)stream);
   return result == ncclSuccess ? 0 : bench_device_fail("ncclAllReduce: %s", nccl->error_string(result));
+}
+
+int nccl_version(const struct nccl* nccl) {
+  int version = 0;
+  nccl->get_version(&version);
+  return version;
+}
+
+/* What one rank came to. */
+struct window_step {
+  int failed;
+  char why[128];
+};
+
+/* Whether no rank has failed; else the first one's reason. */
+static int all_succeeded(struct team_rank* team, const struct window_step* own, char* why, size_t why_bytes) {
+  struct window_step steps[ARFUSION_MAX_RANKS];
+  team_all_gather(team, own, steps, sizeof(*own));
+  for (int r = 0; r < team->nranks; r++) {
+    if (!steps[r].failed) continue;
+    snprintf(why, why_bytes, "%s", steps[r].why);
+    return 0;
+  }
+  return 1;
+}
+
+void* nccl_open_window(struct nccl* nccl, struct team_rank* team, size_t bytes, char* why, size_t why_bytes) {
+  struct window_step step = {0};
+  ncclResult_t result = ncclSuccess;
+  if (nccl->mem_alloc == NULL || nccl->mem_free == NULL || nccl->window_register == NULL ||
+      nccl->window_deregister == NULL) {
+    step.failed = 1;
+    snprintf(step.why, sizeof(step.why), "NCCL %d has no ncclCommWindowRegister (2.27 and later)", nccl_version(nccl));
+  } else if ((result = nccl->mem_alloc(&nccl->memory, bytes)) != ncclSuccess) {
+    step.failed = 1;
+    nccl->memory = NULL;
+    snprintf(step.why, sizeof(step.why), "ncclMemAlloc of %zu bytes: %s", bytes, nccl->error_string(result));
+  }
+  if (!all_succeeded(team, &step, why, why_bytes)) return NULL;
+  /* Registering is collective. A version that cannot do it may also return success and no window. */
+  result = nccl->window_register(nccl->comm, nccl->memory, bytes, &nccl->window, WINDOW_SYMMETRIC);
+  if (result != ncclSuccess || nccl->window == NULL) {
+    step.failed = 1;
+    nccl->window = NULL;
+    snprintf(step.why, sizeof(step.why), "ncclCommWindowRegister: %s",
+             result == ncclSuccess ? "no symmetric memory here" : nccl->error_string(result));
+  }
+  return all_succeeded(team, &step, why, why_bytes) ? nccl->memory : NULL;
 }
 
 #else
@@ -99,6 +166,19 @@ int nccl_open(struct team_rank* team, struct nccl** nccl, char* why, size_t why_
 }
 
 void nccl_close(struct nccl* nccl) { (void)nccl; }
+
+int nccl_version(const struct nccl* nccl) {
+  (void)nccl;
+  return 0;
+}
+
+void* nccl_open_window(struct nccl* nccl, struct team_rank* team, size_t bytes, char* why, size_t why_bytes) {
+  (void)nccl;
+  (void)team;
+  (void)bytes;
+  snprintf(why, why_bytes, "this program was built without nccl.h");
+  return NULL;
+}
 
 int nccl_all_reduce(struct nccl* nccl, const void* input, void* output, size_t count, arfusionDataType_t dtype,
                     void* stream) {

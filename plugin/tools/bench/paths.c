@@ -20,6 +20,8 @@
 
 const char* path_name(int path, enum bench_device_kind kind) {
   if (path == PATH_UNFUSED) return kind == BENCH_DEVICE_CUDA ? "nccl" : "unfused";
+  if (path == PATH_WINDOWS) return "nccl_symmetric";
+  if (path == PATH_EPILOGUE) return "epilogue";
   return bench_algorithm_name((arfusionAlgorithm_t)path);
 }
 
@@ -34,6 +36,8 @@ int path_prepare(struct paths* paths, const struct path_form* form, int64_t toke
   path->request.hidden = hidden;
   path->request.flags = form->pdl ? ARFUSION_FLAG_DEPENDENT_LAUNCH : 0;
   if (form->path == PATH_UNFUSED) return paths->unfused.available;
+  if (form->path == PATH_WINDOWS) return paths->unfused.window_input != NULL;
+  if (form->path == PATH_EPILOGUE) return 1;
   path->request.algorithmHint = (arfusionAlgorithm_t)form->path;
   if (rank->plugin->route(rank->comm, &path->request, &route) != arfusionSuccess) return 0;
   path->algorithm = route.algorithm;
@@ -43,8 +47,11 @@ int path_prepare(struct paths* paths, const struct path_form* form, int64_t toke
 int path_enqueue(void* arg) {
   struct path* path = arg;
   struct bench_rank* rank = &path->paths->rank;
+  struct unfused* unfused = &path->paths->unfused;
   arfusionRoute_t route = {.size = sizeof(route)};
-  if (path->number == PATH_UNFUSED) return unfused_enqueue(&path->paths->unfused, &path->request);
+  if (path->number == PATH_UNFUSED) return unfused_enqueue(unfused, &path->request);
+  if (path->number == PATH_WINDOWS) return unfused_enqueue_windows(unfused, &path->request);
+  if (path->number == PATH_EPILOGUE) return unfused_enqueue_epilogue(unfused, &path->request);
   if (rank->plugin->enqueue(rank->comm, &path->request, rank->device->stream, &route) != arfusionSuccess) {
     return bench_device_fail("enqueue: %s", rank->plugin->getLastError());
   }
@@ -124,6 +131,7 @@ int paths_open(struct team_rank* team, const struct bench_session* session, arfu
   if (bench_rank_open(team, session, &config, &paths->rank) != 0) return -1;
   if (unfused_open(&paths->rank, &paths->unfused) != 0) return -1;
   if (paths_alloc(paths, dtype, tokens, hidden) != 0) return -1;
+  if (unfused_open_windows(&paths->unfused, &paths->input) != 0) return -1;
   paths->request.pattern = arfusionPatternResidualRmsNorm;
   paths->request.operation = arfusionSum;
   paths->request.dataType = dtype;

@@ -13,6 +13,8 @@
  * chooses), or one of these. */
 enum {
   PATH_UNFUSED = ARFUSION_NUM_ALGORITHMS, /* an allreduce (NCCL's; on the host the plugin's), then the epilogue */
+  PATH_WINDOWS,                           /* the same in NCCL's symmetric windows; not on the host */
+  PATH_EPILOGUE,                          /* the epilogue alone */
   PATH_COUNT
 };
 

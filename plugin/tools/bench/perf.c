@@ -1,33 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * perf.c: the sub-command `perf`: its options, its table and its JSON document.
+ * perf.c: the sub-command `perf`: its options and its run.
  */
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "plugin/tools/bench/bench.h"
-#include "plugin/tools/bench/perf.h"
+#include "plugin/tools/bench/perf_report.h"
 
 #define SILENCE_S 150
+
+/* Of a list of two choices: the first one, the second one. */
+#define FIRST 1
+#define SECOND 2
 
 struct perf_options {
   struct perf_plan plan;
   const char* json;
   const char* device;
-};
-
-struct perf_results {
-  const struct perf_plan* plan;
-  json_t* measurements;
-  json_t* host_time; /* NULL: not measured on this device */
-  int rows;          /* printed so far */
+  int launches; /* FIRST: graph, SECOND: eager; 0: not said */
+  int pdls;     /* FIRST: on, SECOND: off; 0: not said */
 };
 
 static const struct argp_option option_table[] = {
@@ -37,9 +34,28 @@ static const struct argp_option option_table[] = {
     {"hidden", 'H', "N,N,...", 0, "Default: 2880,4096,5120,7168,8192 on GPUs, 4096,7168 on the host", 0},
     {"dtype", 'T', "bf16|fp16|fp32", 0, "Default: bf16", 0},
     {"ranks", 'n', "N", 0, "Default: 2", 0},
+    {"launch", 'l', "graph,eager", 0, "Time all paths launched so", 0},
+    {"pdl", 'p', "on,off", 0, "Time all paths with dependent launch, without, or both", 0},
     {0}};
 
 /* ---------------------------------------------------------------- options */
+
+/* A list of one or two of two words. Returns their sum of FIRST and SECOND, or 0. */
+static int parse_choices(const char* text, const char* first, const char* second) {
+  int choices = 0;
+  for (;;) {
+    size_t length = strcspn(text, ",");
+    if (length == strlen(first) && strncmp(text, first, length) == 0) {
+      choices |= FIRST;
+    } else if (length == strlen(second) && strncmp(text, second, length) == 0) {
+      choices |= SECOND;
+    } else {
+      return 0;
+    }
+    if (text[length] == '\0') return choices;
+    text += length + 1;
+  }
+}
 
 static error_t parse_option(int key, char* text, struct argp_state* state) {
   struct perf_options* options = state->input;
@@ -48,6 +64,14 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
     case 'd':
       if (strcmp(text, "host") != 0 && strcmp(text, "cuda") != 0) argp_error(state, "--device is host or cuda");
       options->device = text;
+      return 0;
+    case 'l':
+      options->launches = parse_choices(text, "graph", "eager");
+      if (options->launches == 0) argp_error(state, "--launch %s: expected graph, eager, or both with a comma", text);
+      return 0;
+    case 'p':
+      options->pdls = parse_choices(text, "on", "off");
+      if (options->pdls == 0) argp_error(state, "--pdl %s: expected on, off, or both with a comma", text);
       return 0;
     case ARGP_KEY_ARG: argp_error(state, "%s: unexpected argument", text); return 0;
     default: return perf_plan_parse(&options->plan, key, text, state);
@@ -59,20 +83,38 @@ static const struct argp parser = {
     .parser = parse_option,
     .doc =
         "Times allreduce + residual + RMSNorm, size by size, all paths alternating in one run: as the plugin routes "
-        "it (auto), with each algorithm that the device has, and unfused (on GPUs ncclAllReduce, on the host the "
-        "plugin's plain allreduce, then the epilogue).\v"
-        "Each rank is a process with a device of its own. On GPUs a sample is the replay of a CUDA graph of 20 "
-        "launches, with dependent launch; of the ranks' times the smallest counts. Exit code: 0, or 2 for an error."};
+        "it (auto), with each algorithm that the device has, unfused (on GPUs ncclAllReduce, plain as nccl and on "
+        "registered symmetric windows as nccl_symmetric, on the host the plugin's plain allreduce; then the epilogue), "
+        "and the epilogue alone.\v"
+        "Each rank is a process with a device of its own. A time is the median of 20 samples; on GPUs a sample is the "
+        "replay of a CUDA graph of 20 launches, with dependent launch of the plugin's kernels, and of the ranks' times "
+        "the smallest counts. Without --launch and --pdl also auto without dependent launch and, launched eagerly, "
+        "auto and nccl. NCCL never uses multicast here (NCCL_NVLS_ENABLE=0). Exit code: 0, or 2 for an error."};
 
-/* Auto comes first. */
-static void default_forms(struct perf_plan* plan) {
-  static const int numbers[] = {arfusionAlgoAuto, arfusionAlgoOneshotLamport, arfusionAlgoOneshotSync,
-                                arfusionAlgoTwoshot, PATH_UNFUSED};
-  int on_gpu = plan->session->kind == BENCH_DEVICE_CUDA;
-  for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-    plan->forms[plan->nforms++] = (struct path_form){
-        .path = numbers[i], .launch = on_gpu ? BENCH_LAUNCH_GRAPH : BENCH_LAUNCH_EAGER, .pdl = on_gpu};
+/* What is timed of each size; auto comes first. */
+static void set_forms(struct perf_plan* plan, int launches, int pdls) {
+  static const int paths[] = {arfusionAlgoAuto,    arfusionAlgoOneshotLamport, arfusionAlgoOneshotSync,
+                              arfusionAlgoTwoshot, PATH_UNFUSED,               PATH_WINDOWS,
+                              PATH_EPILOGUE};
+  static const struct path_form others[] = {{arfusionAlgoAuto, BENCH_LAUNCH_GRAPH, 0},
+                                            {arfusionAlgoAuto, BENCH_LAUNCH_EAGER, 1},
+                                            {PATH_UNFUSED, BENCH_LAUNCH_EAGER, 1}};
+  const int npaths = sizeof(paths) / sizeof(paths[0]), nothers = sizeof(others) / sizeof(others[0]);
+  _Static_assert(4 * sizeof(paths) / sizeof(paths[0]) <= PATH_MAX_FORMS, "all paths launched in all ways fit");
+  int on_host = plan->session->kind == BENCH_DEVICE_HOST, by_default = !on_host && launches == 0 && pdls == 0;
+  if (launches == 0) launches = on_host ? SECOND : FIRST;
+  if (pdls == 0) pdls = on_host ? SECOND : FIRST;
+  for (int launch = FIRST; launch <= SECOND; launch++) {
+    for (int pdl = FIRST; pdl <= SECOND; pdl++) {
+      if (!(launches & launch) || !(pdls & pdl)) continue;
+      for (int i = 0; i < npaths; i++) {
+        if (on_host && paths[i] == PATH_WINDOWS) continue;
+        plan->forms[plan->nforms++] = (struct path_form){
+            paths[i], launch == FIRST ? BENCH_LAUNCH_GRAPH : BENCH_LAUNCH_EAGER, pdl == FIRST};
+      }
+    }
   }
+  for (int i = 0; by_default && i < nothers; i++) plan->forms[plan->nforms++] = others[i];
 }
 
 static void default_sizes(struct perf_plan* plan) {
@@ -87,101 +129,22 @@ static void default_sizes(struct perf_plan* plan) {
   }
 }
 
-/* ---------------------------------------------------------------- results */
-
-static void print_row(struct perf_results* results, const struct perf_message* message) {
-  const struct perf_plan* plan = results->plan;
-  if (results->rows++ == 0) {
-    printf("median \302\265s (p10-p90)\n%15s  %-15s", "tokens x hidden", "route");
-    for (int i = 0; i < plan->nforms; i++) printf("  %-25s", path_name(plan->forms[i].path, plan->session->kind));
-    printf("\n");
-  }
-  char size[32];
-  snprintf(size, sizeof(size), "%lld x %lld", (long long)message->tokens, (long long)message->hidden);
-  printf("%15s  %-15s", size, bench_algorithm_name(message->results[0].algorithm));
-  for (int i = 0; i < plan->nforms; i++) {
-    char cell[48] = "-";
-    const struct measure_summary* summary = &message->results[i].summary;
-    if (summary->median > 0) {
-      snprintf(cell, sizeof(cell), "%.2f (%.2f-%.2f)", summary->median, summary->p10, summary->p90);
-    }
-    printf("  %-25s", cell);
-  }
-  printf("\n");
-  fflush(stdout);
-}
-
-static void add_measurements(struct perf_results* results, const struct perf_message* message) {
-  const struct perf_plan* plan = results->plan;
-  for (int i = 0; i < plan->nforms; i++) {
-    const struct path_form* form = &plan->forms[i];
-    const struct measure_summary* summary = &message->results[i].summary;
-    if (summary->median <= 0) continue;
-    json_array_append_new(
-        results->measurements,
-        json_pack("{s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:f, s:f, s:s}", "tokens",
-                  (json_int_t)message->tokens, "hidden", (json_int_t)message->hidden, "ranks", plan->nranks, "dtype",
-                  bench_dtype_name(plan->dtype), "pattern", "residual_rmsnorm", "quant", "none", "path",
-                  path_name(form->path, plan->session->kind), "launch",
-                  form->launch == BENCH_LAUNCH_GRAPH ? "graph" : "eager", "pdl", form->pdl, "median_us", summary->median,
-                  "p10_us", summary->p10, "p90_us", summary->p90, "commit", ARFUSION_COMMIT));
-  }
-}
+/* ---------------------------------------------------------------- the run */
 
 static int on_message(void* arg, int rank, const void* data, size_t bytes) {
-  struct perf_results* results = arg;
   struct perf_message message;
   if (bytes != sizeof(message)) {
     bench_fail("rank %d sent %zu bytes, which is no result", rank, bytes);
     return -1;
   }
   memcpy(&message, data, sizeof(message));
-  if (message.kind == PERF_SIZE) {
-    print_row(results, &message);
-    add_measurements(results, &message);
-  } else {
-    printf("host time of one eager enqueue: %.2f \302\265s, %.2f \302\265s with dependent launch; of a bare launch of an "
-           "empty kernel: %.2f \302\265s\n",
-           message.enqueue_us, message.dependent_us, message.bare_launch_us);
-    results->host_time = json_pack("{s:f, s:f, s:f}", "enqueue_us", message.enqueue_us, "enqueue_dependent_us",
-                                   message.dependent_us, "bare_launch_us", message.bare_launch_us);
-  }
+  perf_report_take(arg, &message);
   return 0;
 }
 
-/* The processor's name as Linux has it. */
-static void cpu_name(char* name, size_t bytes) {
-  char line[256];
-  FILE* file = fopen("/proc/cpuinfo", "r");
-  snprintf(name, bytes, "unknown");
-  while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-    const char* colon = strchr(line, ':');
-    if (strncmp(line, "model name", 10) != 0 || colon == NULL) continue;
-    snprintf(name, bytes, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
-    break;
-  }
-  if (file != NULL) fclose(file);
-}
-
-static json_t* describe_machine(const struct bench_session* session) {
-  const arfusionProperties_t* properties = &session->properties;
-  struct utsname system;
-  char cpu[128], compute[16] = "";
-  cpu_name(cpu, sizeof(cpu));
-  uname(&system);
-  if (!properties->isHost) {
-    snprintf(compute, sizeof(compute), "%d.%d", properties->computeMajor, properties->computeMinor);
-  }
-  return json_pack("{s:s, s:i, s:s, s:i, s:I, s:s, s:i, s:s}", "device", properties->name, "devices", session->ndev,
-                   "compute", compute, "multiprocessors", properties->multiprocessors, "memory_bytes",
-                   (json_int_t)properties->memoryBytes, "cpu", cpu, "cpus", (int)sysconf(_SC_NPROCESSORS_ONLN),
-                   "kernel", system.release);
-}
-
-/* Takes over the references in `results`. 0, or -1 with errno set. */
-static int write_json(int fd, const struct bench_session* session, struct perf_results* results) {
-  json_t* document = json_pack("{s:o, s:o*, s:o}", "machine", describe_machine(session), "host_time",
-                               results->host_time, "measurements", results->measurements);
+/* 0, or -1 with errno set. */
+static int write_json(int fd, const struct perf_report* report) {
+  json_t* document = perf_report_document(report);
   int cannot_truncate = ftruncate(fd, 0) != 0 && errno != EINVAL; /* EINVAL: a pipe or a device */
   int failed = document == NULL || cannot_truncate ||
                json_dumpfd(document, fd, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) != 0 || write(fd, "\n", 1) != 1;
@@ -191,28 +154,27 @@ static int write_json(int fd, const struct bench_session* session, struct perf_r
 
 static int run_perf(struct perf_options* options, int json_fd) {
   struct perf_plan* plan = &options->plan;
-  const struct bench_session* session = plan->session;
-  struct perf_results results = {.plan = plan, .measurements = json_array()};
-  default_sizes(plan);
-  default_forms(plan);
-  if (perf_plan_check(plan) != 0) {
-    json_decref(results.measurements);
-    return BENCH_FAILED;
+  struct perf_report report;
+  if (perf_plan_check(plan) != 0) return BENCH_FAILED;
+  if (plan->session->kind == BENCH_DEVICE_HOST && (options->launches != 0 || options->pdls != 0)) {
+    return bench_fail("--%s: the host device has no choice there", options->launches != 0 ? "launch" : "pdl");
   }
+  default_sizes(plan);
+  set_forms(plan, options->launches, options->pdls);
+  perf_report_open(&report, plan);
   struct team team = {.nranks = plan->nranks,
                       .silence_s = SILENCE_S,
                       .run_rank = perf_run_rank,
                       .rank_arg = plan,
                       .on_message = on_message,
-                      .message_arg = &results};
-  int failed = team_run(&team);
-  if (!failed && json_fd >= 0) {
-    if (write_json(json_fd, session, &results) == 0) return BENCH_EQUAL;
-    return bench_fail("%s: %s", options->json, strerror(errno));
+                      .message_arg = &report};
+  int result = team_run(&team) == 0 ? BENCH_EQUAL : BENCH_FAILED;
+  if (result == BENCH_EQUAL) perf_report_compare(&report);
+  if (result == BENCH_EQUAL && json_fd >= 0 && write_json(json_fd, &report) != 0) {
+    result = bench_fail("%s: %s", options->json, strerror(errno));
   }
-  json_decref(results.host_time);
-  json_decref(results.measurements);
-  return failed ? BENCH_FAILED : BENCH_EQUAL;
+  perf_report_close(&report);
+  return result;
 }
 
 int perf_main(int argc, char** argv) {

@@ -27,11 +27,14 @@ int perf_plan_parse(struct perf_plan* plan, int key, const char* text, struct ar
 /* Whether it can be run: 0, or -1 after one line about why not. */
 int perf_plan_check(const struct perf_plan* plan);
 
-enum perf_message_kind { PERF_SIZE, PERF_HOST_TIME };
+enum perf_message_kind { PERF_START, PERF_SIZE, PERF_HOST_TIME };
 
 /* What rank 0 sends. */
 struct perf_message {
   enum perf_message_kind kind;
+  /* PERF_START: NCCL's version, or 0; why there is no path nccl or nccl_symmetric, or "". */
+  int nccl_version;
+  char no_nccl[256], no_windows[256];
   /* PERF_SIZE: the plan's forms. */
   int64_t tokens, hidden;
   struct path_result results[PATH_MAX_FORMS];

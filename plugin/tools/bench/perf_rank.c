@@ -2,12 +2,27 @@
  *
  * perf_rank.c: one rank's part of `perf`; see perf.h.
  */
+#include <stdio.h>
+
 #include "plugin/tools/bench/bench.h"
 #include "plugin/tools/bench/perf.h"
 
 #define ROUNDS 20
 #define EAGER_CALLS 200
 #define EAGER_DEPTH 10 /* launches that may be outstanding: fewer than fill the launch queue */
+
+/* Which of NCCL's paths there are. */
+static void send_start(const struct paths* paths) {
+  struct team_rank* team = paths->rank.team;
+  const struct unfused* unfused = &paths->unfused;
+  struct perf_message message = {.kind = PERF_START};
+#if ARFUSION_HAVE_CUDA
+  if (unfused->nccl != NULL) message.nccl_version = nccl_version(unfused->nccl);
+#endif
+  snprintf(message.no_nccl, sizeof(message.no_nccl), "%s", unfused->why);
+  snprintf(message.no_windows, sizeof(message.no_windows), "%s", unfused->no_window_why);
+  if (team->rank == 0) team_send(team, &message, sizeof(message));
+}
 
 static int run_size(struct paths* paths, const struct perf_plan* plan, int64_t tokens, int64_t hidden) {
   struct team_rank* team = paths->rank.team;
@@ -60,6 +75,7 @@ int perf_run_rank(struct team_rank* self, void* arg) {
   struct paths paths;
   int failed = paths_open(self, plan->session, plan->dtype, largest(plan->tokens, plan->ntokens),
                           largest(plan->hidden, plan->nhidden), &paths);
+  if (!failed) send_start(&paths);
   for (int h = 0; h < plan->nhidden && !failed; h++) {
     for (int t = 0; t < plan->ntokens && !failed; t++) {
       failed = run_size(&paths, plan, plan->tokens[t], plan->hidden[h]);

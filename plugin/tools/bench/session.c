@@ -52,6 +52,7 @@ int bench_session_open(const char* device, struct bench_session* session) {
   memset(session, 0, sizeof(*session));
   if (device != NULL) setenv("ARFUSION_DEVICE", device, 1);
   setenv("ARFUSION_TIMEOUT", OPERATION_TIMEOUT, 0);
+  setenv("NCCL_NVLS_ENABLE", "0", 1); /* multicast is never used here: a machine may list it and not have it */
   setenv("ARFUSION_DEBUG", "none", 0); /* errors are this program's to print, once */
   if (plugin_load(getenv(PLUGIN_LOAD_SETTING), &session->library, error, sizeof(error)) != PLUGIN_LOAD_OK) {
     bench_fail("%s", error);

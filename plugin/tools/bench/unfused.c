@@ -4,7 +4,7 @@
  */
 #include "plugin/tools/bench/unfused.h"
 
-#include <stdio.h>
+#define WINDOW_ALIGNMENT 4096 /* of the output behind the input */
 
 int unfused_open(struct bench_rank* rank, struct unfused* unfused) {
   *unfused = (struct unfused){.rank = rank, .available = 1};
@@ -42,6 +42,26 @@ static int host_all_reduce(struct bench_rank* rank, const arfusionRequest_t* req
   return 0;
 }
 
+int unfused_open_windows(struct unfused* unfused, const struct bench_buffer* input) {
+  if (unfused->nccl == NULL) return 0; /* nothing to register with */
+#if ARFUSION_HAVE_CUDA
+  struct bench_rank* rank = unfused->rank;
+  size_t bytes = (input->bytes + WINDOW_ALIGNMENT - 1) / WINDOW_ALIGNMENT * WINDOW_ALIGNMENT;
+  void* memory = nccl_open_window(unfused->nccl, rank->team, 2 * bytes, unfused->no_window_why,
+                                  sizeof(unfused->no_window_why));
+  if (memory == NULL) return 0;
+  struct bench_buffer window = {.data = memory, .image = input->image, .bytes = input->bytes};
+  if (rank->device->upload(rank->device, &window, window.bytes) != 0) {
+    return team_fail(rank->team, "%s", bench_device_error());
+  }
+  unfused->window_input = memory;
+  unfused->window_output = unfused->window_input + bytes;
+#else
+  (void)input;
+#endif
+  return 0;
+}
+
 int unfused_enqueue(struct unfused* unfused, const arfusionRequest_t* request) {
   struct bench_rank* rank = unfused->rank;
   if (!unfused->available) return bench_device_fail("%s", unfused->why);
@@ -55,6 +75,18 @@ int unfused_enqueue(struct unfused* unfused, const arfusionRequest_t* request) {
     }
 #endif
   }
+  return unfused_enqueue_epilogue(unfused, request);
+}
+
+int unfused_enqueue_windows(struct unfused* unfused, const arfusionRequest_t* request) {
+  arfusionRequest_t in_windows = *request;
+  in_windows.input = unfused->window_input;
+  in_windows.normOut = unfused->window_output;
+  return unfused_enqueue(unfused, &in_windows);
+}
+
+int unfused_enqueue_epilogue(struct unfused* unfused, const arfusionRequest_t* request) {
+  struct bench_rank* rank = unfused->rank;
   arfusionRequest_t epilogue = *request;
   epilogue.input = request->normOut; /* where the sum is */
   if (rank->plugin->epilogue(rank->comm, &epilogue, rank->device->stream) != arfusionSuccess) {
