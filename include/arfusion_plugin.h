@@ -17,6 +17,7 @@
  *   s = x_0 + x_1 + ... + x_{N-1}            the ranks' inputs, in rank order, fp32, rounded to the data type once
  *   y = s + residual_in                      -> residual_out
  *   n = y / sqrt(mean(y^2) + eps) * (weight_bias + gamma)          -> norm_out
+ *   n quantized, if asked for                                      -> quantOut, scaleOut
  * with the same bits on every rank, with every algorithm, on GPUs and on the host.
  *
  * Structs. Each begins with its own `size`, which the caller sets to sizeof. A struct smaller than this plugin's is read
@@ -103,11 +104,15 @@ typedef enum {
   arfusionPatternResidualRmsNorm = 1
 } arfusionPattern_t;
 
-/* What is made of norm_out besides. Element formats and scales are those of the serving stacks:
- *   fp8        quantOut = e4m3(n / *fp8Scale), one byte an element
- *   fp8_token  one fp32 scale a token in scaleOut
- *   fp8_group  one power-of-two scale (ue8m0) for each groupSize elements, packed four to a 32-bit word, column-major
- *   nvfp4      e2m1 codes, two to a byte, one e4m3 scale for each 16 elements, times *nvfp4GlobalScale */
+/* What is made of norm_out's values, with normOut or without. Element formats and scales are those of the serving stacks:
+ *   fp8        quantOut = e4m3(n / *fp8Scale), one byte an element; there is no scaleOut
+ *   fp8_token  quantOut = e4m3(n / scale), with one fp32 scale a token, max(|n|) / 448, in scaleOut
+ *   fp8_group  the same with a scale for each groupSize elements (a multiple of 8 that divides hidden), rounded up to a power
+ *              of two. scaleOut has its exponent byte (ue8m0), four groups to a 32-bit word; words are column-major, the
+ *              token count rounded up to 4 apart
+ *   nvfp4      quantOut = e2m1 codes, two to a byte, the first one in the low half; in scaleOut one e4m3 scale for each 16
+ *              elements (hidden is a multiple of 16; not from fp32), max(|n|) / 6 * *nvfp4GlobalScale
+ * e4m3 and e2m1 saturate; a NaN is 0x7f or 7. Bytes of scaleOut that its layout leaves unused are written as 0. */
 typedef enum {
   arfusionQuantNone = 0,
   arfusionQuantFp8 = 1,
@@ -116,6 +121,8 @@ typedef enum {
   arfusionQuantNvfp4 = 4
 } arfusionQuant_t;
 
+/* Where nvfp4's scale of a token and a block of 16 elements is. Linear: row-major. 128x4: in tiles of 128 tokens by 4 blocks,
+ * 512 bytes each, row-major; in a tile at token % 32 * 16 + token % 128 / 32 * 4 + block % 4. */
 typedef enum {
   arfusionScaleLinear = 0,
   arfusionScaleSwizzled128x4 = 1 /* nvfp4 only */
@@ -138,7 +145,7 @@ typedef enum {
   arfusionReasonDataType = 1,         /* value: the data type */
   arfusionReasonOperation = 2,        /* value: the operation */
   arfusionReasonRankCount = 3,        /* value: ranks; limit: ARFUSION_MAX_RANKS */
-  arfusionReasonHiddenAlignment = 4,  /* value: bytes of a row; limit: 16 */
+  arfusionReasonHiddenAlignment = 4,  /* value: bytes of a row (nvfp4: hidden); limit: 16 */
   arfusionReasonHiddenTooLarge = 5,   /* value: hidden; limit: ARFUSION_MAX_HIDDEN */
   arfusionReasonWorkspace = 6,        /* value: bytes of the request (or of a row); limit: bytes that fit */
   arfusionReasonSeveralHosts = 7,     /* value: hosts; limit: 1 */
@@ -259,8 +266,9 @@ typedef struct {
   const void* residualIn;        /* NULL: none */
   const void* gamma;             /* [hidden]; not needed when neither normOut nor quantOut is asked for */
   const float* fp8Scale;         /* device pointer; n is DIVIDED by it (quantization fp8) */
-  const float* nvfp4GlobalScale; /* device pointer; block scales are MULTIPLIED by it (quantization nvfp4) */
-  /* outputs: each may be NULL, but not all */
+  const float* nvfp4GlobalScale; /* device pointer; block scales are MULTIPLIED by it (quantization nvfp4); positive, finite */
+  /* Outputs. residualOut and normOut may be NULL, but not both without a quantization. A quantization needs quantOut, and
+   * scaleOut too unless it is fp8. */
   void* allreduceOut; /* pattern allreduce, and only that */
   void* residualOut;
   void* normOut;
@@ -268,6 +276,31 @@ typedef struct {
   void* scaleOut;
 } arfusionRequest_t;
 #define ARFUSION_REQUEST_V1_SIZE 184
+
+/* Bytes that a request writes to quantOut and to scaleOut, from its agreed fields; 0 if it has no such output. Unused bytes
+ * between and behind the scales are part of it. scaleOut is aligned to 4 bytes; with nvfp4 to nothing. */
+static inline int64_t arfusionQuantOutBytes(const arfusionRequest_t* request) {
+  if (request->quantization == arfusionQuantNone) return 0;
+  const int64_t elements = request->tokens * request->hidden;
+  return request->quantization == arfusionQuantNvfp4 ? elements / 2 : elements;
+}
+
+static inline int64_t arfusionScaleOutBytes(const arfusionRequest_t* request) {
+  const int64_t tokens = request->tokens, blocks = request->hidden / 16;
+  if (tokens <= 0) return 0;
+  switch (request->quantization) {
+    case arfusionQuantFp8Token: return tokens * 4;
+    case arfusionQuantFp8Group: {
+      if (request->groupSize <= 0) return 0;
+      const int64_t words = (request->hidden / request->groupSize + 3) / 4;
+      return ((words - 1) * ((tokens + 3) / 4 * 4) + tokens) * 4;
+    }
+    case arfusionQuantNvfp4:
+      if (request->scaleLayout == arfusionScaleLinear) return tokens * blocks;
+      return (tokens + 127) / 128 * ((blocks + 3) / 4) * 512;
+    default: return 0;
+  }
+}
 
 /* Where a request goes. */
 typedef struct {

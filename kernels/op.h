@@ -29,11 +29,21 @@ struct kernel_op {
   int64_t input_stride, residual_in_stride, residual_out_stride, norm_out_stride;
   const void* input;
   const void* residual_in; /* NULL: none */
-  const void* gamma;       /* NULL only if norm_out is */
+  const void* gamma;       /* NULL only if norm_out and quant_out are */
   void* allreduce_out;     /* pattern allreduce: the output */
   void* residual_out;      /* pattern residual_rmsnorm: may be NULL, may be residual_in */
   void* norm_out;          /* pattern residual_rmsnorm: may be NULL, may be input */
   float eps, weight_bias;
+  /* Quantization of norm_out's values, whether there is a norm_out or not. quant_out is NULL exactly if there is none. */
+  arfusionQuant_t quantization;
+  arfusionScaleLayout_t scale_layout; /* nvfp4 */
+  int group_size;                     /* fp8_group: a multiple of KERNEL_PACK that divides hidden */
+  const float* quant_scale;           /* fp8: what is divided by; nvfp4: the global scale */
+  void* quant_out;                    /* dense */
+  /* Scales stand in one array of the request of which the op may be a part: they are those of its tokens first_token to
+   * first_token + tokens - 1, of all_tokens. */
+  void* scale_out;
+  int64_t first_token, all_tokens;
 };
 
 /* Why an operation did not end. Written once, by the first thread that gives up; kept by the communicator. */

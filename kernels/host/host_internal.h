@@ -48,6 +48,15 @@ struct host_compute {
   void (*norm)(void* dst, const void* y, const void* gamma, int64_t n, float scale, float weight_bias);
   /* The same with gamma in fp32. */
   void (*norm_gamma_fp32)(void* dst, const void* y, const void* gamma, int64_t n, float scale, float weight_bias);
+  /* The e4m3 code of a number of any type. */
+  unsigned char (*e4m3)(float v);
+  /* The largest magnitude of n elements; NaN if there is one. */
+  float (*absmax)(const void* src, int64_t n);
+  /* One byte an element: e4m3(src * factor), e4m3(src / divisor). */
+  void (*fp8_multiply)(unsigned char* codes, const void* src, int64_t n, float factor);
+  void (*fp8_divide)(unsigned char* codes, const void* src, int64_t n, float divisor);
+  /* Half a byte an element, the first in the low half: e2m1(src * factor). n is a multiple of 8. */
+  void (*fp4_multiply)(unsigned char* codes, const void* src, int64_t n, float factor);
 };
 
 /* The table for this processor and `dtype`. The other two are its choices; avx2 is NULL where it is not there. */
@@ -66,6 +75,7 @@ struct host_task {
   int64_t row_packed;  /* elements of a row in a slot */
   int64_t segments;    /* of a row */
   int64_t units;       /* tokens * segments */
+  unsigned char* row;  /* room for one where normalised values are quantized but not written; else NULL */
   float segment_sum[HOST_MAX_SEGMENTS]; /* sums of squares of the row under way */
 };
 
@@ -95,6 +105,9 @@ void host_task_stage(const struct host_task* task, unsigned char* slot, int64_t 
 
 /* What follows the sum (in acc) of one unit. Units of a row must come in order. */
 void host_task_finish(struct host_task* task, const struct host_unit* unit, const float acc[HOST_SEGMENT]);
+
+/* Quantizes the normalised values n of row `token` of the op. */
+void host_quant_row(const struct host_task* task, int64_t token, const void* n);
 
 /* The algorithms: 0, or -1 with the failure set. */
 int host_lamport_run(struct host_task* task);

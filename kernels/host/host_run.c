@@ -38,18 +38,34 @@ static __attribute__((noinline)) int task_run(struct host_task* task) {
   }
 }
 
-static __attribute__((noinline)) void task_epilogue(struct host_task* task) {
+static __attribute__((noinline)) int task_epilogue(struct host_task* task) {
   alignas(32) float acc[HOST_SEGMENT];
   for (int64_t index = 0; index < task->units; index++) {
     struct host_unit unit = host_task_unit(task, index);
     task->compute->load(acc, host_task_input(task, &unit), unit.count);
     host_task_finish(task, &unit, acc);
   }
+  return 0;
+}
+
+/* With room for a row on the stack, where the task needs it. */
+static int task_run_with_row(struct host_task* task, int (*run)(struct host_task* task)) {
+  alignas(32) unsigned char row[task->row_packed * task->element]; /* 256 KiB at most */
+  task->row = row;
+  return run(task);
+}
+
+static int task_do(struct host_task* task, int (*run)(struct host_task* task)) {
+  const struct kernel_op* op = task->op;
+  fp_mode saved;
+  fp_mode_enter(&saved);
+  int result = op->quant_out && !op->norm_out ? task_run_with_row(task, run) : run(task);
+  fp_mode_leave(&saved);
+  return result;
 }
 
 int host_run(struct host_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op) {
   struct host_task task;
-  fp_mode saved;
 
   assert(algorithm == arfusionAlgoOneshotLamport || algorithm == arfusionAlgoOneshotSync ||
          algorithm == arfusionAlgoTwoshot);
@@ -58,18 +74,12 @@ int host_run(struct host_comm* comm, arfusionAlgorithm_t algorithm, const struct
   if (comm->failure.kind != KERNEL_FAILURE_NONE) return -1;
   host_task_start(&task, comm, algorithm, op);
   if (host_wait_check(&task)) return -1;
-  fp_mode_enter(&saved);
-  int result = task_run(&task);
-  fp_mode_leave(&saved);
-  return result;
+  return task_do(&task, task_run);
 }
 
 void host_epilogue(const struct kernel_op* op) {
   struct host_task task;
-  fp_mode saved;
 
   host_task_start(&task, NULL, arfusionAlgoNone, op);
-  fp_mode_enter(&saved);
-  task_epilogue(&task);
-  fp_mode_leave(&saved);
+  task_do(&task, task_epilogue);
 }

@@ -19,6 +19,7 @@ void host_task_start(struct host_task* task, struct host_comm* comm, arfusionAlg
   task->row_packed = kernel_packs(op->hidden) * KERNEL_PACK;
   task->segments = (op->hidden + HOST_SEGMENT - 1) / HOST_SEGMENT;
   task->units = op->tokens * task->segments;
+  task->row = NULL;
 }
 
 int64_t host_task_packed(const struct host_task* task, int64_t unit) {
@@ -90,8 +91,19 @@ static float row_scale(const struct host_task* task) {
   return (float)(1.0 / sqrt((double)(mean + task->op->eps)));
 }
 
-/* y waits in an output for the row's sum of squares: it is already rounded to T, so nothing is lost, and norm_out's own
- * elements have been read by then where it is the input. */
+/* Normalises a row that is complete, into norm_out or task->row, and quantizes it from there. */
+static void row_finish(struct host_task* task, int64_t row, const void* y) {
+  const struct kernel_op* op = task->op;
+  const int wide = op->gamma_dtype == arfusionFloat32 && op->dtype != arfusionFloat32;
+  void* n = op->norm_out ? (void*)element_at(task, op->norm_out, op->norm_out_stride, row, 0) : task->row;
+
+  (wide ? task->compute->norm_gamma_fp32 : task->compute->norm)(n, y, op->gamma, op->hidden, row_scale(task),
+                                                                op->weight_bias);
+  if (op->quant_out) host_quant_row(task, row, n);
+}
+
+/* y waits in an output (or task->row) for the row's sum of squares: it is already rounded to T, so nothing is lost, and
+ * norm_out's own elements have been read by then where it is the input. */
 void host_task_finish(struct host_task* task, const struct host_unit* unit, const float acc[HOST_SEGMENT]) {
   const struct kernel_op* op = task->op;
   const struct host_compute* compute = task->compute;
@@ -101,16 +113,14 @@ void host_task_finish(struct host_task* task, const struct host_unit* unit, cons
     return;
   }
 
-  void* y = op->residual_out ? op->residual_out : op->norm_out;
-  int64_t y_stride = op->residual_out ? op->residual_out_stride : op->norm_out_stride;
+  unsigned char* y = task->row; /* of the row */
+  if (op->residual_out)
+    y = (unsigned char*)element_at(task, op->residual_out, op->residual_out_stride, unit->row, 0);
+  else if (op->norm_out)
+    y = (unsigned char*)element_at(task, op->norm_out, op->norm_out_stride, unit->row, 0);
   const void* residual = NULL;
   if (op->residual_in) residual = element_at(task, op->residual_in, op->residual_in_stride, unit->row, unit->column);
   int64_t segment = unit->column / HOST_SEGMENT;
-  task->segment_sum[segment] =
-      compute->finish((void*)element_at(task, y, y_stride, unit->row, unit->column), acc, residual, unit->count);
-  if (!op->norm_out || segment + 1 < task->segments) return;
-  int wide = op->gamma_dtype == arfusionFloat32 && op->dtype != arfusionFloat32;
-  (wide ? compute->norm_gamma_fp32 : compute->norm)(
-      (void*)element_at(task, op->norm_out, op->norm_out_stride, unit->row, 0),
-      element_at(task, y, y_stride, unit->row, 0), op->gamma, op->hidden, row_scale(task), op->weight_bias);
+  task->segment_sum[segment] = compute->finish(y + unit->column * task->element, acc, residual, unit->count);
+  if ((op->norm_out || op->quant_out) && segment + 1 == task->segments) row_finish(task, unit->row, y);
 }
