@@ -10,7 +10,7 @@ const char* name_of_reason(arfusionReason_t reason) {
     case arfusionReasonDataType: return "data type is not float16, bfloat16 or float32";
     case arfusionReasonOperation: return "operation is not a sum";
     case arfusionReasonRankCount: return "number of ranks is not 2 to 16";
-    case arfusionReasonHiddenAlignment: return "hidden is not a multiple of 16 bytes";
+    case arfusionReasonHiddenAlignment: return "hidden is not a multiple of 16 bytes (nvfp4: of 16 elements)";
     case arfusionReasonHiddenTooLarge: return "hidden is too large";
     case arfusionReasonWorkspace: return "request is larger than the workspace was made for";
     case arfusionReasonSeveralHosts: return "ranks are on several hosts";

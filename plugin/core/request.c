@@ -156,19 +156,57 @@ static arfusionResult_t allreduce_to_op(const arfusionRequest_t* request, struct
   return check_overlaps(tensors, 2, in_place);
 }
 
+/* The outputs of each quantization, what it reads besides, and whether the scales' elements are words. */
+static arfusionResult_t quantization_to_op(const arfusionRequest_t* request, struct kernel_op* op) {
+  const int kind = request->quantization, has_scales = kind > arfusionQuantFp8;
+  if (kind == arfusionQuantNone) {
+    if (!request->quantOut && !request->scaleOut) return arfusionSuccess;
+    return INVALID("request.%s is not NULL, but request.quantization is %d (none)",
+                   request->quantOut ? "quantOut" : "scaleOut", kind);
+  }
+  if (!request->quantOut) return INVALID("request.quantOut is NULL, request.quantization %d needs it", kind);
+  if (has_scales && !request->scaleOut) {
+    return INVALID("request.scaleOut is NULL, request.quantization %d needs it", kind);
+  }
+  if (!has_scales && request->scaleOut) {
+    return INVALID("request.scaleOut is not NULL, but request.quantization %d (fp8) writes no scales", kind);
+  }
+  if (kind == arfusionQuantFp8) {
+    if (!request->fp8Scale) return INVALID("request.fp8Scale is NULL, request.quantization %d (fp8) needs it", kind);
+    FORWARD_IF_ERROR(check_pointer("fp8Scale", request->fp8Scale, sizeof(float)));
+    op->quant_scale = request->fp8Scale;
+  }
+  if (kind == arfusionQuantNvfp4) {
+    if (!request->nvfp4GlobalScale) {
+      return INVALID("request.nvfp4GlobalScale is NULL, request.quantization %d (nvfp4) needs it", kind);
+    }
+    FORWARD_IF_ERROR(check_pointer("nvfp4GlobalScale", request->nvfp4GlobalScale, sizeof(float)));
+    op->quant_scale = request->nvfp4GlobalScale;
+  } else {
+    FORWARD_IF_ERROR(check_pointer("scaleOut", request->scaleOut, sizeof(float)));
+  }
+  op->quantization = request->quantization;
+  op->scale_layout = request->scaleLayout;
+  op->group_size = request->groupSize;
+  op->quant_out = request->quantOut;
+  op->scale_out = request->scaleOut;
+  op->first_token = 0;
+  op->all_tokens = request->tokens;
+  return arfusionSuccess;
+}
+
 static arfusionResult_t rows_to_op(const arfusionRequest_t* request, int after_sum, struct kernel_op* op) {
   const int size = kernel_element_size(request->dataType);
   const int gamma_size = kernel_element_size(request->gammaDataType);
   const int64_t tokens = request->tokens, hidden = request->hidden;
   if (request->allreduceOut) return INVALID("request.allreduceOut is not NULL, but belongs to pattern allreduce");
-  if (!request->residualOut && !request->normOut) {
+  FORWARD_IF_ERROR(quantization_to_op(request, op));
+  if (!request->residualOut && !request->normOut && !request->quantOut) {
     return INVALID("request.residualOut and request.normOut are both NULL: nothing would be written");
   }
-  if (request->quantization == arfusionQuantNone && (request->quantOut || request->scaleOut)) {
-    return INVALID("request.%s is not NULL, but request.quantization is %d (none)",
-                   request->quantOut ? "quantOut" : "scaleOut", arfusionQuantNone);
+  if (!request->gamma && (request->normOut || request->quantOut)) {
+    return INVALID("request.gamma is NULL, request.%s needs it", request->normOut ? "normOut" : "quantOut");
   }
-  if (request->normOut && !request->gamma) return INVALID("request.gamma is NULL, request.normOut needs it");
   FORWARD_IF_ERROR(check_pointer("residualIn", request->residualIn, size));
   FORWARD_IF_ERROR(check_pointer("gamma", request->gamma, gamma_size));
   FORWARD_IF_ERROR(check_pointer("residualOut", request->residualOut, size));
@@ -189,17 +227,21 @@ static arfusionResult_t rows_to_op(const arfusionRequest_t* request, int after_s
   op->norm_out = request->normOut;
   op->eps = request->eps;
   op->weight_bias = request->weightBias;
-  const int64_t row = hidden * size;
+  const int64_t row = hidden * size, codes = arfusionQuantOutBytes(request), scales = arfusionScaleOutBytes(request);
+  const int needs_gamma = op->norm_out || op->quant_out;
   const struct tensor tensors[] = {
       {"residualOut", op->residual_out, row, op->residual_out_stride * size, tokens, 1},
       {"normOut", op->norm_out, row, op->norm_out_stride * size, tokens, 1},
       {"input", request->input, row, op->input_stride * size, tokens, 0},
       {"residualIn", op->residual_in, row, op->residual_in_stride * size, tokens, 0},
-      {"gamma", request->normOut ? op->gamma : NULL, hidden * gamma_size, hidden * gamma_size, 1, 0},
+      {"gamma", needs_gamma ? op->gamma : NULL, hidden * gamma_size, hidden * gamma_size, 1, 0},
+      {"quantOut", op->quant_out, codes, codes, 1, 1},
+      {"scaleOut", op->scale_out, scales, scales, 1, 1},
+      {op->quantization == arfusionQuantFp8 ? "fp8Scale" : "nvfp4GlobalScale", op->quant_scale, 4, 4, 1, 0},
   };
-  enum { INPUT = 2, RESIDUAL_IN = 3 };
-  const unsigned in_place[] = {1u << RESIDUAL_IN | (unsigned)after_sum << INPUT, 1u << INPUT, 0, 0, 0};
-  return check_overlaps(tensors, 5, in_place);
+  enum { INPUT = 2, RESIDUAL_IN = 3, TENSORS = sizeof tensors / sizeof tensors[0] };
+  const unsigned in_place[TENSORS] = {1u << RESIDUAL_IN | (unsigned)after_sum << INPUT, 1u << INPUT};
+  return check_overlaps(tensors, TENSORS, in_place);
 }
 
 arfusionResult_t request_to_op(const arfusionRequest_t* request, int after_sum, struct kernel_op* op) {
@@ -232,5 +274,8 @@ struct kernel_op request_slice(const struct kernel_op* op, int64_t first, int64_
   slice.residual_in = advance(op->residual_in, first * op->residual_in_stride, size);
   slice.residual_out = (void*)advance(op->residual_out, first * op->residual_out_stride, size);
   slice.norm_out = (void*)advance(op->norm_out, first * op->norm_out_stride, size);
+  const int64_t codes = op->quantization == arfusionQuantNvfp4 ? op->hidden / 2 : op->hidden;
+  slice.quant_out = (void*)advance(op->quant_out, first * codes, 1);
+  slice.first_token = op->first_token + first;
   return slice;
 }

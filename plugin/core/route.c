@@ -48,8 +48,6 @@ static int turn_down_rows(const arfusionRequest_t* request, arfusionRoute_t* rou
   } else if (request->quantization == arfusionQuantFp8Group &&
              (request->groupSize <= 0 || request->groupSize % KERNEL_PACK || request->hidden % request->groupSize)) {
     turn_down(route, arfusionReasonGroupSize, request->groupSize, request->hidden);
-  } else if (request->quantization != arfusionQuantNone) {
-    turn_down(route, arfusionReasonQuantUnsupported, request->quantization, 0);
   } else {
     return 0;
   }
@@ -70,7 +68,7 @@ static arfusionAlgorithm_t choose(const struct route_facts* facts, const arfusio
   return algorithm;
 }
 
-int route_request_supported(const arfusionRequest_t* request, arfusionRoute_t* route) {
+int route_request_supported(const arfusionRequest_t* request, int quantizes, arfusionRoute_t* route) {
   if (request->operation != arfusionSum) {
     turn_down(route, arfusionReasonOperation, request->operation, arfusionSum);
     return 0;
@@ -79,7 +77,11 @@ int route_request_supported(const arfusionRequest_t* request, arfusionRoute_t* r
     turn_down(route, arfusionReasonDataType, request->dataType, 0);
     return 0;
   }
-  return request->pattern == arfusionPatternAllReduce || !turn_down_rows(request, route);
+  if (request->pattern == arfusionPatternAllReduce) return 1;
+  if (turn_down_rows(request, route)) return 0;
+  if (request->quantization == arfusionQuantNone || quantizes) return 1;
+  turn_down(route, arfusionReasonQuantUnsupported, request->quantization, 0);
+  return 0;
 }
 
 void route_select(const struct route_facts* facts, const arfusionRequest_t* request, arfusionRoute_t* route) {
@@ -99,7 +101,7 @@ void route_select(const struct route_facts* facts, const arfusionRequest_t* requ
     turn_down(route, arfusionReasonDisabled, 0, 0);
     return;
   }
-  if (!route_request_supported(request, route)) return;
+  if (!route_request_supported(request, facts->quantizes, route)) return;
 
   const int64_t bytes = request->tokens * request->hidden * kernel_element_size(request->dataType);
   if (bytes > facts->max_request_bytes) {
