@@ -24,20 +24,14 @@ const char* case_output_name(enum case_output output) { return output_names[outp
 
 size_t case_output_bytes(const struct bench_case* c, enum case_output output) {
   if (c->digest[output][0] == '\0') return 0;
-  size_t tokens = (size_t)c->tokens, hidden = (size_t)c->hidden, blocks = hidden / 16;
-  if (output == OUTPUT_QUANT) return c->quantization == arfusionQuantNvfp4 ? tokens * hidden / 2 : tokens * hidden;
-  if (output != OUTPUT_SCALE) return tokens * hidden * bench_dtype_bytes(c->dtype);
-  switch (c->quantization) {
-    case arfusionQuantFp8Token: return tokens * sizeof(float);
-    case arfusionQuantFp8Group: { /* columns of 32-bit words, the token count rounded up to 4 apart */
-      size_t words = (hidden / (size_t)c->group + 3) / 4;
-      return ((words - 1) * ((tokens + 3) / 4 * 4) + tokens) * 4;
-    }
-    case arfusionQuantNvfp4:
-      if (c->layout == arfusionScaleLinear) return tokens * blocks;
-      return (tokens + 127) / 128 * ((blocks + 3) / 4) * 512;
-    default: return 0;
-  }
+  arfusionRequest_t request = {.quantization = c->quantization,
+                               .scaleLayout = c->layout,
+                               .groupSize = c->group,
+                               .tokens = c->tokens,
+                               .hidden = c->hidden};
+  if (output == OUTPUT_QUANT) return (size_t)arfusionQuantOutBytes(&request);
+  if (output == OUTPUT_SCALE) return (size_t)arfusionScaleOutBytes(&request);
+  return (size_t)c->tokens * (size_t)c->hidden * bench_dtype_bytes(c->dtype);
 }
 
 /* Reading one object: `error` is set by the first thing that is wrong. */

@@ -112,23 +112,42 @@ static void fill(const struct bench_case* c, enum generator_tensor which, int ra
   }
 }
 
-/* What the reference has for an output. 0, or -1 for lack of memory, or because it does not have that output. */
+/* The quantized outputs of norm_out (`n`), of which `output` goes to `out`. 0, or -1 for lack of memory. */
+static int expect_quantized(const struct bench_case* c, int output, const void* n, void* out) {
+  int other = output == OUTPUT_QUANT ? OUTPUT_SCALE : OUTPUT_QUANT;
+  void* unused = malloc(case_output_bytes(c, (enum case_output)other) + 1);
+  if (unused == NULL) return -1;
+  struct reference_quant quant = {.dtype = c->dtype,
+                                  .quantization = c->quantization,
+                                  .layout = c->layout,
+                                  .group = c->group,
+                                  .tokens = c->tokens,
+                                  .hidden = c->hidden,
+                                  .scale = c->scale,
+                                  .scales = output == OUTPUT_SCALE ? out : unused};
+  reference_quant(&quant, n, output == OUTPUT_QUANT ? out : unused);
+  free(unused);
+  return 0;
+}
+
+/* What the reference has for an output. 0, or -1 for lack of memory. */
 static int expect_output(const struct checker* checker, const struct bench_case* c, int output, void* out) {
   int64_t count = c->tokens * c->hidden;
   size_t bytes = (size_t)count * bench_dtype_bytes(c->dtype);
+  int quantized = output == OUTPUT_QUANT || output == OUTPUT_SCALE;
   void* inputs[ARFUSION_MAX_RANKS] = {NULL};
-  int result = -1;
-  if (output == OUTPUT_QUANT || output == OUTPUT_SCALE) return -1;
-  for (int r = 0; r < c->nranks; r++) {
+  void* data = quantized ? malloc(bytes) : out; /* of the data type */
+  int result = data == NULL ? -1 : 0;
+  for (int r = 0; r < c->nranks && result == 0; r++) {
     inputs[r] = malloc(bytes);
-    if (inputs[r] == NULL) goto err_free;
-    fill(c, GENERATOR_INPUT, r, inputs[r]);
+    if (inputs[r] == NULL) result = -1;
+    else fill(c, GENERATOR_INPUT, r, inputs[r]);
   }
-  reference_sum(c->dtype, c->nranks, (const void* const*)inputs, count, out);
-  if (output != OUTPUT_ALLREDUCE && c->residual) {
-    reference_residual(c->dtype, out, checker->dense[TENSOR_RESIDUAL], count, out);
+  if (result == 0) reference_sum(c->dtype, c->nranks, (const void* const*)inputs, count, data);
+  if (result == 0 && output != OUTPUT_ALLREDUCE && c->residual) {
+    reference_residual(c->dtype, data, checker->dense[TENSOR_RESIDUAL], count, data);
   }
-  if (output == OUTPUT_NORM) {
+  if (result == 0 && (output == OUTPUT_NORM || quantized)) {
     struct reference_norm norm = {.dtype = c->dtype,
                                   .gamma_dtype = c->gamma_dtype,
                                   .tokens = c->tokens,
@@ -136,12 +155,11 @@ static int expect_output(const struct checker* checker, const struct bench_case*
                                   .eps = c->eps,
                                   .weight_bias = c->weight_bias,
                                   .gamma = checker->dense[TENSOR_GAMMA]};
-    reference_norm(&norm, out, out);
+    reference_norm(&norm, data, data);
   }
-  result = 0;
-
-err_free:
+  if (result == 0 && quantized) result = expect_quantized(c, output, data, out);
   for (int r = 0; r < c->nranks; r++) free(inputs[r]);
+  if (quantized) free(data);
   return result;
 }
 

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * reference_quant.c: the quantization step of the reference; see reference.h. Codes are found by looking for the nearest
+ * value among all that the format has.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "plugin/tools/bench/bench.h"
+#include "plugin/tools/bench/number.h"
+#include "plugin/tools/bench/reference.h"
+
+#define BLOCK 16 /* elements of an nvfp4 scale */
+
+/* A format without infinity: the values of its codes without sign, in rising order. */
+struct format {
+  int count;
+  unsigned nan, sign;
+  double value[127];
+};
+
+static struct format format_e4m3(void) {
+  struct format f = {.count = 127, .nan = 0x7f, .sign = 0x80};
+  for (int code = 0; code < f.count; code++) {
+    int exponent = code / 8, mantissa = code % 8;
+    f.value[code] = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+  }
+  return f;
+}
+
+static struct format format_e2m1(void) {
+  return (struct format){.count = 8, .nan = 7, .sign = 8, .value = {0, 0.5, 1, 1.5, 2, 3, 4, 6}};
+}
+
+static unsigned format_code(const struct format* f, float v) {
+  if (isnan(v)) return f->nan;
+  double magnitude = fabs((double)v);
+  int low = 0, high = f->count - 1; /* the last value that is not above the magnitude */
+  while (low < high) {
+    int middle = (low + high + 1) / 2;
+    if (f->value[middle] <= magnitude) low = middle;
+    else high = middle - 1;
+  }
+  if (low + 1 < f->count) {
+    double below = magnitude - f->value[low], above = f->value[low + 1] - magnitude;
+    if (above < below || (above == below && low % 2 == 1)) low++;
+  }
+  return (unsigned)low | (signbit(v) ? f->sign : 0);
+}
+
+/* The largest magnitude, or NaN. */
+static float largest(const float* n, int64_t count) {
+  float most = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (isnan(n[i])) return NAN;
+    if (fabsf(n[i]) > most) most = fabsf(n[i]);
+  }
+  return most;
+}
+
+static void quant_group(const struct reference_quant* q, const struct format* e4m3, const float* n, int64_t token,
+                        unsigned char* codes) {
+  int64_t groups = q->hidden / q->group, rows = (q->tokens + 3) / 4 * 4;
+  unsigned char* scales = q->scales;
+  for (int64_t g = 0; g < groups; g++) {
+    float scale = largest(n + g * q->group, q->group) / 448.0f;
+    unsigned biased = 255;
+    if (scale < 1e-10f) scale = 1e-10f;
+    if (isfinite(scale)) {
+      int exponent;
+      float fraction = frexpf(scale, &exponent); /* 0.5 and up, below 1 */
+      if (fraction == 0.5f) exponent--;
+      scale = ldexpf(1, exponent);
+      biased = (unsigned)(exponent + 127);
+    }
+    scales[((g / 4) * rows + token) * 4 + g % 4] = (unsigned char)biased;
+    for (int64_t i = g * q->group; i < (g + 1) * q->group; i++) codes[i] = (unsigned char)format_code(e4m3, n[i] / scale);
+  }
+}
+
+static void quant_token(const struct reference_quant* q, const struct format* e4m3, const float* n, int64_t token,
+                        unsigned char* codes) {
+  float scale = largest(n, q->hidden) / 448.0f, least = 1.0f / (512.0f * 448.0f);
+  if (scale < least) scale = least;
+  number_store(arfusionFloat32, &scale, 1, (float*)q->scales + token);
+  for (int64_t i = 0; i < q->hidden; i++) codes[i] = (unsigned char)format_code(e4m3, n[i] / scale);
+}
+
+static int64_t block_scale_place(const struct reference_quant* q, int64_t token, int64_t block) {
+  int64_t blocks = q->hidden / BLOCK;
+  if (q->layout == arfusionScaleLinear) return token * blocks + block;
+  int64_t tile = token / 128 * ((blocks + 3) / 4) + block / 4;
+  return tile * 512 + token % 32 * 16 + token % 128 / 32 * 4 + block % 4;
+}
+
+static void quant_nvfp4(const struct reference_quant* q, const struct format* e4m3, const float* n, int64_t token,
+                        unsigned char* codes) {
+  struct format e2m1 = format_e2m1();
+  for (int64_t b = 0; b < q->hidden / BLOCK; b++) {
+    float wanted = q->scale * (largest(n + b * BLOCK, BLOCK) * (1.0f / 6.0f));
+    unsigned scale = format_code(e4m3, wanted);
+    float factor = scale == 0 ? 0.0f : scale == e4m3->nan ? NAN : q->scale / (float)e4m3->value[scale];
+    ((unsigned char*)q->scales)[block_scale_place(q, token, b)] = (unsigned char)scale;
+    for (int64_t i = b * BLOCK; i < (b + 1) * BLOCK; i += 2) {
+      codes[i / 2] = (unsigned char)(format_code(&e2m1, n[i] * factor) | format_code(&e2m1, n[i + 1] * factor) << 4);
+    }
+  }
+}
+
+void reference_quant(const struct reference_quant* q, const void* n, unsigned char* codes) {
+  arfusionRequest_t sizes = {.quantization = q->quantization,
+                             .scaleLayout = q->layout,
+                             .groupSize = q->group,
+                             .tokens = q->tokens,
+                             .hidden = q->hidden};
+  struct format e4m3 = format_e4m3();
+  float row[ARFUSION_MAX_HIDDEN];
+  if (q->scales != NULL) memset(q->scales, 0, (size_t)arfusionScaleOutBytes(&sizes));
+  for (int64_t t = 0; t < q->tokens; t++) {
+    number_load(q->dtype, (const unsigned char*)n + (size_t)(t * q->hidden) * bench_dtype_bytes(q->dtype), q->hidden, row);
+    unsigned char* out = codes + t * (q->quantization == arfusionQuantNvfp4 ? q->hidden / 2 : q->hidden);
+    switch (q->quantization) {
+      case arfusionQuantFp8:
+        for (int64_t i = 0; i < q->hidden; i++) out[i] = (unsigned char)format_code(&e4m3, row[i] * (1.0f / q->scale));
+        break;
+      case arfusionQuantFp8Token: quant_token(q, &e4m3, row, t, out); break;
+      case arfusionQuantFp8Group: quant_group(q, &e4m3, row, t, out); break;
+      case arfusionQuantNvfp4: quant_nvfp4(q, &e4m3, row, t, out); break;
+      case arfusionQuantNone: break;
+    }
+  }
+}
