@@ -17,10 +17,11 @@
 
 static const arfusionPlugin_v1_t* const plugin = &arfusionPlugin_v1;
 
-enum { NRANKS = 2, TOKENS = 3, HIDDEN = 64, ROW = HIDDEN * 4, MAX_SETS = 4 };
+enum { NRANKS = 2, TOKENS = 3, HIDDEN = 64, ROW = HIDDEN * 4, MAX_SETS = 5 };
 
 /* Where tensors are in each rank's arena, in bytes. */
-enum { INPUT = 0, RESIDUAL_IN = 8192, GAMMA = 16384, RESIDUAL_OUT = 24576, NORM_OUT = 32768, OTHER = 40960, ARENA = 65536 };
+enum { INPUT = 0, RESIDUAL_IN = 8192, GAMMA = 16384, RESIDUAL_OUT = 24576, NORM_OUT = 32768, OTHER = 40960, SCALE = 49152, SCALES = 53248,
+       ARENA = 65536 };
 enum { NOWHERE = -1 };
 
 static _Alignas(64) unsigned char arenas[NRANKS][ARENA];
@@ -36,6 +37,7 @@ struct set {
 #define FIELD(field) offsetof(arfusionRequest_t, field), sizeof(((arfusionRequest_t*)NULL)->field)
 #define I(field, value) {FIELD(field), 0, (int64_t)(value)}
 #define P(field, place) {FIELD(field), 1, (int64_t)(place)}
+#define QUANT(kind) I(quantization, arfusionQuant##kind)
 
 enum base { ROWS, FLAT };
 
@@ -167,6 +169,37 @@ static const struct wrong wrong_local[] = {
     {ROWS,
      {I(residualOutStride, 2 * HIDDEN), I(normOutStride, 2 * HIDDEN), P(normOut, RESIDUAL_OUT + ROW + 4)},
      "request.residualOut overlaps request.normOut"},
+    /* quantization */
+    {ROWS, {QUANT(Fp8), P(fp8Scale, SCALE)}, "request.quantOut is NULL|quantization 1"},
+    {ROWS, {QUANT(Fp8), P(quantOut, OTHER)}, "request.fp8Scale is NULL|quantization 1"},
+    {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(nvfp4GlobalScale, SCALE)}, "request.fp8Scale is NULL"},
+    {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, SCALE + 2)}, "request.fp8Scale is|not aligned|4 bytes"},
+    {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, SCALE), P(scaleOut, SCALES)}, "request.scaleOut is not NULL|fp8"},
+    {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, SCALE), P(gamma, NOWHERE)}, "request.gamma is NULL"},
+    {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, OTHER + TOKENS * HIDDEN - 4)}, "request.quantOut overlaps request.fp8Scale"},
+    {ROWS, {QUANT(Fp8), P(quantOut, INPUT), P(fp8Scale, SCALE)}, "request.quantOut overlaps request.input"},
+    {ROWS, {QUANT(Fp8), P(quantOut, NORM_OUT + 1), P(fp8Scale, SCALE)}, "request.normOut overlaps request.quantOut"},
+    {ROWS, {QUANT(Fp8Token), P(scaleOut, SCALES)}, "request.quantOut is NULL|quantization 2"},
+    {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER)}, "request.scaleOut is NULL|quantization 2"},
+    {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER), P(scaleOut, SCALES + 1)}, "request.scaleOut is|not aligned|4 bytes"},
+    {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER), P(scaleOut, OTHER + TOKENS * HIDDEN - 4)},
+     "request.quantOut overlaps request.scaleOut"},
+    {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER), P(scaleOut, GAMMA)}, "request.scaleOut overlaps request.gamma"},
+    {ROWS, {QUANT(Fp8Group), I(groupSize, 8), P(quantOut, OTHER)}, "request.scaleOut is NULL|quantization 3"},
+    {ROWS, {QUANT(Fp8Group), I(groupSize, 8), P(scaleOut, OTHER)}, "request.quantOut is NULL|quantization 3"},
+    {ROWS, {QUANT(Fp8Group), I(groupSize, 8), P(quantOut, OTHER + 24), P(scaleOut, OTHER)}, /* 7 words: the last byte */
+     "request.quantOut overlaps request.scaleOut"},
+    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(scaleOut, SCALES)},
+     "request.nvfp4GlobalScale is NULL|quantization 4"},
+    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(nvfp4GlobalScale, SCALE)},
+     "request.scaleOut is NULL|quantization 4"},
+    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(scaleOut, SCALES), P(nvfp4GlobalScale, SCALE)},
+     "request.quantOut is NULL|quantization 4"},
+    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(scaleOut, SCALES), P(nvfp4GlobalScale, SCALE + 1)},
+     "request.nvfp4GlobalScale is|not aligned|4 bytes"},
+    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(scaleOut, OTHER + TOKENS * HIDDEN / 2 - 1),
+            P(nvfp4GlobalScale, SCALE)},
+     "request.quantOut overlaps request.scaleOut"},
     /* pattern allreduce */
     {FLAT, {P(input, NOWHERE)}, "request.input is NULL"},
     {FLAT, {P(allreduceOut, NOWHERE)}, "request.allreduceOut is NULL"},
@@ -312,9 +345,6 @@ static const struct turned_down {
     {ROWS, {I(tokens, 1), I(hidden, 1028)}, arfusionReasonWorkspace, 4112, 4096},
     {FLAT, {I(tokens, 1), I(hidden, 1025)}, arfusionReasonWorkspace, 4100, 4096},
     {ROWS, {I(algorithmHint, arfusionAlgoTwoshot), I(tokens, 17)}, arfusionReasonWorkspace, 17 * ROW, 16 * ROW},
-    {ROWS, {I(quantization, arfusionQuantFp8)}, arfusionReasonQuantUnsupported, 1, 0},
-    {ROWS, {I(quantization, arfusionQuantFp8Token)}, arfusionReasonQuantUnsupported, 2, 0},
-    {ROWS, {I(quantization, arfusionQuantFp8Group), I(groupSize, 32)}, arfusionReasonQuantUnsupported, 3, 0},
     {ROWS, {I(quantization, arfusionQuantFp8Group), I(groupSize, 0)}, arfusionReasonGroupSize, 0, 64},
     {ROWS, {I(quantization, arfusionQuantFp8Group), I(groupSize, 12)}, arfusionReasonGroupSize, 12, 64},
     {ROWS, {I(quantization, arfusionQuantFp8Group), I(groupSize, 48)}, arfusionReasonGroupSize, 48, 64},
@@ -322,9 +352,6 @@ static const struct turned_down {
     {ROWS,
      {I(quantization, arfusionQuantNvfp4), I(dataType, arfusionBfloat16), I(hidden, 8)},
      arfusionReasonHiddenAlignment, 8, 16},
-    {ROWS,
-     {I(quantization, arfusionQuantNvfp4), I(dataType, arfusionBfloat16), I(scaleLayout, 1)},
-     arfusionReasonQuantUnsupported, 4, 0},
 };
 
 static void check_turned_down(const struct turned_down* turned) {
@@ -410,6 +437,12 @@ static const struct allowed {
     {ROWS, {I(tokens, 1), I(hidden, 1024)}},
     {ROWS, {I(tokens, 256), I(hidden, 4)}},
     {ROWS, {I(groupSize, 7), I(scaleLayout, 1)}}, /* of a quantization that is not asked for */
+    {ROWS, {QUANT(Fp8), P(quantOut, OTHER + 1), P(fp8Scale, SCALE)}},
+    {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, SCALE), P(nvfp4GlobalScale, SCALE + 1), I(groupSize, 7)}},
+    {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER), P(scaleOut, OTHER + TOKENS * HIDDEN)}},
+    {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER), P(scaleOut, SCALES), P(residualOut, NOWHERE), P(normOut, NOWHERE)}},
+    {ROWS, {QUANT(Fp8Group), I(groupSize, 8), P(quantOut, OTHER + 3), P(scaleOut, SCALES + 4), P(normOut, NOWHERE)}},
+    {ROWS, {QUANT(Fp8Group), I(groupSize, 64), P(quantOut, OTHER), P(scaleOut, SCALES), P(residualOut, NOWHERE)}},
     {ROWS, {I(algorithmHint, arfusionAlgoOneshotLamport)}},
     {ROWS, {I(algorithmHint, arfusionAlgoOneshotSync)}},
     {ROWS, {I(algorithmHint, arfusionAlgoTwoshot)}},
@@ -448,6 +481,13 @@ static void outputs_copy(const arfusionRequest_t* request, const unsigned char* 
     const size_t at = (size_t)((const unsigned char*)outputs[i] - arena), row = (size_t)request->hidden * 4;
     const size_t stride = strides[i] ? (size_t)strides[i] * 4 : row;
     for (size_t t = 0; t < (size_t)request->tokens; ++t) memcpy(expected + at + t * stride, arena + at + t * stride, row);
+  }
+  const void* const quantized[] = {request->quantOut, request->scaleOut};
+  const int64_t bytes[] = {arfusionQuantOutBytes(request), arfusionScaleOutBytes(request)};
+  for (int i = 0; i < 2; ++i) {
+    if (!quantized[i]) continue;
+    const size_t at = (size_t)((const unsigned char*)quantized[i] - arena);
+    memcpy(expected + at, arena + at, (size_t)bytes[i]);
   }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reference of arfusion-bench, its generator and its digests against the recorded cases: every unquantized one.
+ * The reference of arfusion-bench, its generator and its digests against the recorded cases.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "plugin/tools/bench/reference.h"
 
 #define CASES "test/data/cases.json" /* tests run from the repository's root */
-#define UNQUANTIZED 142
+#define CASE_COUNT 239
 
 static void* tensor(const struct bench_case* c, enum generator_tensor which, int rank) {
   int gamma = which == GENERATOR_GAMMA;
@@ -32,6 +32,25 @@ static void assert_digest(const struct bench_case* c, enum case_output output, c
   char digest[DIGEST_LENGTH + 1];
   digest_compute(data, case_output_bytes(c, output), digest);
   if (strcmp(digest, c->digest[output]) != 0) fail_msg("%s: %s differs", c->id, case_output_name(output));
+}
+
+static void check_quantized(const struct bench_case* c, const void* norm) {
+  unsigned char* codes = malloc(case_output_bytes(c, OUTPUT_QUANT));
+  void* scales = malloc(case_output_bytes(c, OUTPUT_SCALE) + 1);
+  assert_true(codes != NULL && scales != NULL);
+  struct reference_quant quant = {.dtype = c->dtype,
+                                  .quantization = c->quantization,
+                                  .layout = c->layout,
+                                  .group = c->group,
+                                  .tokens = c->tokens,
+                                  .hidden = c->hidden,
+                                  .scale = c->scale,
+                                  .scales = c->quantization == arfusionQuantFp8 ? NULL : scales};
+  reference_quant(&quant, norm, codes);
+  assert_digest(c, OUTPUT_QUANT, codes);
+  if (quant.scales != NULL) assert_digest(c, OUTPUT_SCALE, scales);
+  free(scales);
+  free(codes);
 }
 
 static void check_case(const struct bench_case* c) {
@@ -57,6 +76,7 @@ static void check_case(const struct bench_case* c) {
                                   .gamma = gamma};
     reference_norm(&norm, y, y);
     assert_digest(c, OUTPUT_NORM, y);
+    if (c->quantization != arfusionQuantNone) check_quantized(c, y);
     free(gamma);
     free(residual);
   }
@@ -69,14 +89,9 @@ static void test_cases(void** state) {
   struct case_list list;
   char error[512];
   if (case_list_load(CASES, &list, error, sizeof(error)) != 0) fail_msg("%s", error);
-  int checked = 0;
-  for (int i = 0; i < list.count; i++) {
-    if (list.cases[i].quantization != arfusionQuantNone) continue;
-    check_case(&list.cases[i]);
-    checked++;
-  }
+  assert_int_equal(list.count, CASE_COUNT);
+  for (int i = 0; i < list.count; i++) check_case(&list.cases[i]);
   case_list_free(&list);
-  assert_int_equal(checked, UNQUANTIZED);
 }
 
 int main(void) {

@@ -382,7 +382,9 @@ static arfusionResult_t impossible(arfusionComm_t comm, int rank, int nranks, st
       {arfusionPatternResidualRmsNorm, arfusionSum, arfusionFloat64, 64, 0, "data type|8"},
       {arfusionPatternResidualRmsNorm, arfusionSum, arfusionFloat32, 61, 0, "hidden|16 bytes|244"},
       {arfusionPatternResidualRmsNorm, arfusionSum, arfusionFloat32, 65540, 0, "hidden|65540|65536"},
-      {arfusionPatternResidualRmsNorm, arfusionSum, arfusionFloat32, 64, arfusionQuantFp8, "quantization"},
+      {arfusionPatternResidualRmsNorm, arfusionSum, arfusionFloat32, 64, arfusionQuantFp8, "request.quantOut is NULL"},
+      {arfusionPatternResidualRmsNorm, arfusionSum, arfusionFloat32, 64, arfusionQuantNvfp4, "quantization|4"},
+      {arfusionPatternResidualRmsNorm, arfusionSum, arfusionFloat32, 64, arfusionQuantFp8Group, "group size|64"},
   };
   (void)rank;
   (void)nranks;

@@ -17,6 +17,7 @@ enum { LAUNCH = 1 << 20, REQUEST = 4 << 20 };
 static struct route_facts base_facts(void) {
   return (struct route_facts){
       .nranks = 2,
+      .quantizes = 1,
       .forced = arfusionAlgoAuto,
       .max_request_bytes = REQUEST,
       .launch_bytes = {[arfusionAlgoOneshotLamport] = LAUNCH, [arfusionAlgoOneshotSync] = LAUNCH / 2},
@@ -91,6 +92,12 @@ CHANGE(group_zero, request->quantization = arfusionQuantFp8Group;)
 CHANGE(group_odd, request->quantization = arfusionQuantFp8Group; request->groupSize = 12;)
 CHANGE(group_not_dividing, request->quantization = arfusionQuantFp8Group; request->groupSize = 96;)
 CHANGE(fp8, request->quantization = arfusionQuantFp8;)
+CHANGE(fp8_fp32, request->quantization = arfusionQuantFp8; request->dataType = request->gammaDataType = arfusionFloat32;)
+CHANGE(fp8_token, request->quantization = arfusionQuantFp8Token;)
+CHANGE(fp8_group, request->quantization = arfusionQuantFp8Group; request->groupSize = 8;)
+CHANGE(nvfp4, request->quantization = arfusionQuantNvfp4; request->scaleLayout = arfusionScaleSwizzled128x4;)
+CHANGE(fp8_unsupported, request->quantization = arfusionQuantFp8; facts->quantizes = 0;)
+CHANGE(group_before_unsupported, request->quantization = arfusionQuantFp8Group; facts->quantizes = 0;)
 CHANGE(slower, facts->slower_from_bytes = 32768;)
 CHANGE(slower_not_yet, facts->slower_from_bytes = 32769;)
 CHANGE(slower_but_named, facts->slower_from_bytes = 1; request->algorithmHint = arfusionAlgoOneshotLamport;)
@@ -140,7 +147,13 @@ static const struct row table[] = {
     DOWN(group_zero, arfusionReasonGroupSize, 0, 4096),
     DOWN(group_odd, arfusionReasonGroupSize, 12, 4096),
     DOWN(group_not_dividing, arfusionReasonGroupSize, 96, 4096),
-    DOWN(fp8, arfusionReasonQuantUnsupported, arfusionQuantFp8, 0),
+    TAKEN(fp8, arfusionAlgoOneshotLamport, 1),
+    TAKEN(fp8_fp32, arfusionAlgoOneshotSync, 1),
+    TAKEN(fp8_token, arfusionAlgoOneshotLamport, 1),
+    TAKEN(fp8_group, arfusionAlgoOneshotLamport, 1),
+    TAKEN(nvfp4, arfusionAlgoOneshotLamport, 1),
+    DOWN(fp8_unsupported, arfusionReasonQuantUnsupported, arfusionQuantFp8, 0),
+    DOWN(group_before_unsupported, arfusionReasonGroupSize, 0, 4096),
     DOWN(slower, arfusionReasonSlower, 32768, 32768),
     TAKEN(slower_not_yet, arfusionAlgoOneshotLamport, 1),
     TAKEN(slower_but_named, arfusionAlgoOneshotLamport, 1),
