@@ -36,5 +36,6 @@ double bench_now_us(void);
 int check_main(int argc, char** argv);
 int demo_main(int argc, char** argv);
 int perf_main(int argc, char** argv);
+int plot_main(int argc, char** argv);
 
 #endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plot_data.c: the measurements in documents of `perf`; see plot.h.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/tools/bench/bench.h"
+#include "plugin/tools/bench/plot.h"
+
+/* The order in legends; other paths come after these, by name. */
+static const char* const known_paths[] = {"auto", "oneshot_lamport", "oneshot_sync",   "twoshot",
+                                          "nccl", "unfused",         "nccl_symmetric", "epilogue"};
+#define KNOWN_PATHS (int)(sizeof(known_paths) / sizeof(known_paths[0]))
+
+static int path_place(const char* path) {
+  int place = 0;
+  while (place < KNOWN_PATHS && strcmp(path, known_paths[place]) != 0) place++;
+  return place;
+}
+
+/* ---------------------------------------------------------------- reading */
+
+/* What all measurements must have in common. The first one says what it is. */
+static int same_text(const char* file, size_t index, const char* field, const char* value, const char** common) {
+  if (*common == NULL) *common = value;
+  if (strcmp(value, *common) == 0) return 1;
+  bench_fail("%s: measurement %zu: %s is %s, but %s before; one plot shows one of them", file, index, field, value,
+             *common);
+  return 0;
+}
+
+static int read_measurement(struct plot_data* data, const char* file, size_t index, json_t* measurement) {
+  struct plot_point point;
+  json_error_t error;
+  json_int_t tokens, hidden, ranks;
+  const char *dtype, *pattern, *quant, *commit;
+  double p10, p90;
+  if (json_unpack_ex(measurement, &error, 0, "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:b, s:F, s:F, s:F, s:s}",
+                     "tokens", &tokens, "hidden", &hidden, "ranks", &ranks, "dtype", &dtype, "pattern", &pattern,
+                     "quant", &quant, "path", &point.path, "launch", &point.launch, "pdl", &point.pdl, "median_us",
+                     &point.median_us, "p10_us", &p10, "p90_us", &p90, "commit", &commit) != 0) {
+    bench_fail("%s: measurement %zu: %s", file, index, error.text);
+    return -1;
+  }
+  if (tokens < 1 || hidden < 1 || point.median_us <= 0) {
+    bench_fail("%s: measurement %zu: %s must be greater than 0", file, index,
+               tokens < 1   ? "tokens"
+               : hidden < 1 ? "hidden"
+                            : "median_us");
+    return -1;
+  }
+  if (strcmp(point.launch, "graph") != 0 && strcmp(point.launch, "eager") != 0) {
+    bench_fail("%s: measurement %zu: launch is %s; expected graph or eager", file, index, point.launch);
+    return -1;
+  }
+  if (data->ranks == 0) data->ranks = (int)ranks;
+  if (data->ranks != ranks) {
+    bench_fail("%s: measurement %zu: ranks is %lld, but %d before; one plot shows one of them", file, index,
+               (long long)ranks, data->ranks);
+    return -1;
+  }
+  if (!same_text(file, index, "dtype", dtype, &data->dtype) ||
+      !same_text(file, index, "pattern", pattern, &data->pattern) ||
+      !same_text(file, index, "quant", quant, &data->quant)) {
+    return -1;
+  }
+  point.tokens = tokens;
+  point.hidden = hidden;
+  data->points[data->npoints++] = point;
+  return 0;
+}
+
+/* Keeps the document, whose texts the points use. */
+static int keep_document(struct plot_data* data, json_t* document) {
+  json_t** documents = realloc(data->documents, ((size_t)data->ndocuments + 1) * sizeof(*documents));
+  if (documents == NULL) {
+    json_decref(document);
+    return -1;
+  }
+  data->documents = documents;
+  documents[data->ndocuments++] = document;
+  return 0;
+}
+
+int plot_load(struct plot_data* data, const char* file) {
+  json_error_t error;
+  json_t *document = json_load_file(file, 0, &error), *measurements, *measurement;
+  const char* device;
+  size_t index;
+  if (document == NULL) {
+    if (error.line < 1) bench_fail("%s", error.text); /* it names the file */
+    if (error.line >= 1) bench_fail("%s:%d: %s", file, error.line, error.text);
+    return -1;
+  }
+  if (keep_document(data, document) != 0) {
+    bench_fail("out of memory");
+    return -1;
+  }
+  if (json_unpack_ex(document, &error, 0, "{s:{s:s}, s:o}", "machine", "device", &device, "measurements",
+                     &measurements) != 0) {
+    bench_fail("%s: %s", file, error.text);
+    return -1;
+  }
+  if (!json_is_array(measurements) || json_array_size(measurements) == 0) {
+    bench_fail("%s: measurements: expected an array that is not empty", file);
+    return -1;
+  }
+  if (data->device == NULL) data->device = device;
+  struct plot_point* points =
+      realloc(data->points, ((size_t)data->npoints + json_array_size(measurements)) * sizeof(*points));
+  if (points == NULL) {
+    bench_fail("out of memory");
+    return -1;
+  }
+  data->points = points;
+  json_array_foreach(measurements, index, measurement) {
+    if (read_measurement(data, file, index, measurement) != 0) return -1;
+  }
+  return 0;
+}
+
+void plot_free(struct plot_data* data) {
+  for (int i = 0; i < data->ndocuments; i++) json_decref(data->documents[i]);
+  free(data->documents);
+  free(data->points);
+  *data = (struct plot_data){0};
+}
+
+/* ---------------------------------------------------------------- arranging */
+
+/* How far it is from a CUDA graph with dependent launch. */
+static int launch_distance(const struct plot_point* point) {
+  return 2 * (strcmp(point->launch, "graph") != 0) + !point->pdl;
+}
+
+static int compare_paths(const struct plot_point* a, const struct plot_point* b) {
+  int place_a = path_place(a->path), place_b = path_place(b->path);
+  return place_a != place_b ? (place_a > place_b) - (place_a < place_b) : strcmp(a->path, b->path);
+}
+
+static int compare_points(const void* left, const void* right) {
+  const struct plot_point *a = left, *b = right;
+  int order = compare_paths(a, b);
+  if (order == 0) order = launch_distance(a) - launch_distance(b);
+  if (order == 0) order = (a->hidden > b->hidden) - (a->hidden < b->hidden);
+  if (order == 0) order = (a->tokens > b->tokens) - (a->tokens < b->tokens);
+  return order;
+}
+
+int plot_arrange(struct plot_data* data) {
+  qsort(data->points, (size_t)data->npoints, sizeof(*data->points), compare_points);
+  int kept = 0;
+  for (int i = 0; i < data->npoints; i++) {
+    struct plot_point* point = &data->points[i];
+    struct plot_point* last = kept > 0 ? &data->points[kept - 1] : NULL;
+    if (last != NULL && compare_points(point, last) == 0) {
+      bench_fail("%s, %s, %s dependent launch, %lld x %lld is there twice", point->path, point->launch,
+                 point->pdl ? "with" : "without", (long long)point->tokens, (long long)point->hidden);
+      return -1;
+    }
+    if (last != NULL && compare_paths(point, last) == 0 && launch_distance(point) > launch_distance(last)) continue;
+    data->points[kept++] = *point;
+  }
+  data->npoints = kept;
+  return 0;
+}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# plot draws what perf wrote and what is kept of earlier runs; what it cannot draw is one line that names what is wrong.
+set -eu
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+bench=$(realpath "$B/arfusion-bench")
+
+"$bench" perf --device host --tokens 1,2,4 --hidden 64,128 --json "$scratch/perf.json" >"$scratch/table"
+for path in auto oneshot_lamport oneshot_sync twoshot unfused epilogue; do
+  [ "$(grep -c "\"path\": \"$path\"" "$scratch/perf.json")" = 6 ] || { echo "not 6 sizes of $path"; exit 1; }
+  grep -q " $path " "$scratch/table"
+done
+! grep -q nccl "$scratch/perf.json"
+grep -Eq '^auto is (not )?faster than unfused at ' "$scratch/table"
+
+"$bench" plot "$scratch/perf.json" -o "$scratch/perf.svg"
+"$bench" plot test/bench/results/h200x2.json -o "$scratch/h200x2.svg"
+for text in 'hidden 64' 'hidden 128' 'twoshot' 'tokens' '</svg>'; do grep -q "$text" "$scratch/perf.svg"; done
+for text in 'hidden 2880' 'hidden 8192' 'NVIDIA H200' 'nccl'; do grep -q "$text" "$scratch/h200x2.svg"; done
+
+# expect TEXT ARGUMENTS...: exit 2, and one line with the text
+expect() {
+  local text=$1 status=0
+  shift
+  PATH=${search:-$PATH} "$bench" plot "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
+  if [ $status != 2 ] || ! grep -qF -- "$text" "$scratch/err"; then
+    echo "plot $*: exit $status, expected 2 with '$text': $(cat "$scratch/err")"
+    exit 1
+  fi
+}
+# change PATTERN REPLACEMENT: the document with something else in its lines
+change() { sed "s/$1/$2/" "$scratch/perf.json" >"$scratch/changed.json"; }
+
+svg=$scratch/none.svg
+expect '--output FILE' "$scratch/perf.json"
+expect 'document of perf' -o "$svg"
+expect 'missing.json' "$scratch/missing.json" -o "$svg"
+expect 'no/such' "$scratch/perf.json" -o "$scratch/no/such.svg"
+expect '/dev/full' "$scratch/perf.json" -o /dev/full
+echo '{"machine": {' >"$scratch/changed.json"
+expect 'changed.json:2: ' "$scratch/changed.json" -o "$svg"
+change '"measurements"' '"results"'
+expect 'changed.json: Object item not found: measurements' "$scratch/changed.json" -o "$svg"
+change '"device"' '"gpu"'
+expect 'Object item not found: device' "$scratch/changed.json" -o "$svg"
+change '"tokens": 4' '"words": 4'
+expect 'measurement 12: Object item not found: tokens' "$scratch/changed.json" -o "$svg"
+change '"tokens": 4' '"tokens": -4'
+expect 'measurement 12: tokens must be greater than 0' "$scratch/changed.json" -o "$svg"
+change '"tokens": 4' '"tokens": "four"'
+expect 'measurement 12: Expected integer' "$scratch/changed.json" -o "$svg"
+change '"launch": "eager"' '"launch": "lazy"'
+expect 'launch is lazy' "$scratch/changed.json" -o "$svg"
+change '"dtype": "bf16"' '"dtype": "fp16"'
+expect 'dtype is fp16, but bf16 before' "$scratch/perf.json" "$scratch/changed.json" -o "$svg"
+expect 'is there twice' "$scratch/perf.json" "$scratch/perf.json" -o "$svg"
+echo '{"machine": {"device": "x"}, "measurements": []}' >"$scratch/changed.json"
+expect 'not empty' "$scratch/changed.json" -o "$svg"
+search=$scratch expect gnuplot-nox "$scratch/perf.json" -o "$svg"
+[ ! -e "$svg" ]
