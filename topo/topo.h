@@ -139,7 +139,7 @@ struct topo_gpu {
 struct topo_switch {
   char bus_id[TOPO_BUS_ID_BYTES];
   int device; /* index in devices; -1: only known from the GPUs' links */
-  int group;  /* switches that are linked to each other share one */
+  int group;  /* switches that are seen to be linked, or that one GPU has links to, share one */
   uint16_t source;
 };
 
@@ -169,8 +169,8 @@ struct topo_pair {
 
 /* Something about the model that a person should see: a file that contradicts itself, an NVML that did not answer. */
 struct topo_finding {
-  /* Stable: "xml.self-link", "xml.link-target", "xml.link-count", "xml.duplicate", "xml.value", "xml.element",
-   * "nvml.open", "nvml.call", "cuda.open", "hwloc.open", "hwloc.distances", "gpu.hidden". */
+  /* Stable: "xml.value", "xml.element", "xml.duplicate", "nvlink.self", "nvlink.target", "nvlink.count",
+   * "nvlink.lopsided", "hwloc.open", "nvml.open", "nvml.call", "cuda.open", "cuda.call", "gpu.hidden". */
   const char* id;
   enum topo_state state; /* FAIL, or NOT_OBSERVABLE: something could not be learnt */
   char* text;      /* what was found, and where it was not taken over as it stands, what was done instead */
@@ -186,7 +186,7 @@ struct topo {
   char host[256];        /* "": not observable */
   char driver[80];       /* NVIDIA's driver: "580.159.04"; "" */
   struct topo_fact cuda_driver, cuda_runtime; /* 13000 for 13.0 */
-  char hwloc[24];        /* version of hwloc that was used; "" */
+  char hwloc[40];        /* version of hwloc that was used; "" */
   int ngpus, nnumas, ndevices, nswitches, nnics, nfindings;
   struct topo_gpu* gpus; /* by bus id: NVML's and CUDA's orders may differ from it */
   struct topo_numa* numas;
@@ -226,13 +226,12 @@ enum {
  * then either. */
 int topo_discover_live(unsigned use, struct topo** out, struct topo_error* error);
 
-/* Another machine, from a file or from memory. `name` stands for the file in errors and sources. hwloc XML needs
- * libhwloc. */
+/* Another machine, from a file or from memory. `name` stands for the file in errors and sources. These four, and only
+ * these, need expat (topo/xml): the tools have them, the plugin does not. hwloc XML of versions 1, 2 and 3 is read by
+ * ourselves, so that every version of it is understood and errors have a line. */
 int topo_read_hwloc_xml(const char* path, struct topo** out, struct topo_error* error);
 int topo_read_hwloc_xml_buffer(const char* data, size_t bytes, const char* name, struct topo** out,
                                struct topo_error* error);
-
-/* These two, and only these, need expat (topo/xml): the tools have them, the plugin does not. */
 int topo_read_nccl_xml(const char* path, struct topo** out, struct topo_error* error);
 int topo_read_nccl_xml_buffer(const char* data, size_t bytes, const char* name, struct topo** out,
                               struct topo_error* error);
@@ -241,10 +240,12 @@ void topo_free(struct topo* topo);
 
 /* ---------------------------------------------------------------- writing one */
 
-/* *text: `*bytes` characters and a NUL, to be freed with free(). The hwloc XML has the NVLink matrix in it as
- * distances of this name between the GPUs' PCI devices: MB/s one way, raw, what is not observable as 0, the diagonal
- * 1000000. */
+/* *text: `*bytes` characters and a NUL, to be freed with free(). The hwloc XML needs libhwloc: it is this machine's
+ * topology, or for a file the machine as the model knows it, and has the NVLink matrix in it as distances of this name
+ * between the GPUs' PCI devices: MB/s one way, raw, what is not observable as 0, the diagonal 1000000. */
 #define TOPO_DISTANCES_NAME "arfusionNVLinkBandwidth"
+/* And each GPU has an info of this name for each place that its NVLinks end at: "18 switch 0000:c3:00.0". */
+#define TOPO_LINKS_INFO "arfusionNVLinks"
 int topo_write_hwloc_xml(const struct topo* topo, char** text, size_t* bytes, struct topo_error* error);
 int topo_write_nccl_xml(const struct topo* topo, char** text, size_t* bytes, struct topo_error* error);
 
@@ -311,7 +312,7 @@ struct topo_verdict {
   /* All of them reach each other by NVLink: direct links for every pair, or all through switches with equal link
    * counts, completed fabric of one cluster and clique where there is one, and no P2P status that says otherwise. */
   struct topo_answer nvlink;
-  int assumed;      /* nvlink is OK, through switches that nothing shows */
+  int assumed;      /* nvlink is OK, through switches that nothing shows, or not how they are linked; see why */
   int nvlink_count; /* of every pair, if they are equal; 0 */
   /* Peer reads and writes for every ordered pair, as NVML and CUDA say, within the level. This decides: arfusion's
    * kernels need it to be not FAIL, and a write test that passes. */
