@@ -113,6 +113,10 @@ $(B)/libarfusion-bench.a: $(filter-out %/main.c.o,$(BENCH_OBJECTS))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+$(B)/libarfusion-topo-xml.a: $(TOPO_XML)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
 $(PLUGIN): $(PLUGIN_OBJECTS) plugin/core/plugin.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -o $@ $(PLUGIN_OBJECTS) $(LD_FLAGS) -Wl,--version-script,plugin/core/plugin.map -Wl,-z,defs $(LIBS)
@@ -134,10 +138,11 @@ $(B)/arfusion-bench: $(BENCH_OBJECTS) $(BENCH_LOADER)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(BESIDE) $(BENCH_LIBS) $(LIBS)
 
-$(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(SUPPORT) $(HOST_OBJECTS) $(B)/libarfusion-bench.a $(B)/libarfusion-internal.a
+$(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(SUPPORT) $(HOST_OBJECTS) $(B)/libarfusion-bench.a $(B)/libarfusion-topo-xml.a \
+    $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -lcmocka $(BENCH_LIBS) $(LIBS)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -lcmocka $(BENCH_LIBS) $(TOPO_XML_LIBS) $(LIBS)
 
 $(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(HOST_OBJECTS) $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)

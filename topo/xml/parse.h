@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * parse.h: what both readers need of an XML parser (expat): a file or a buffer in pieces, limits, and errors that say where.
+ */
+#ifndef ARFUSION_TOPO_XML_PARSE_H_
+#define ARFUSION_TOPO_XML_PARSE_H_
+
+#include <expat.h>
+#include <stdio.h>
+
+#include "topo/model.h"
+
+enum { XML_ELEMENT_BYTES = 48 };
+
+struct xml_reader {
+  struct topo_builder builder;
+  const char* name; /* of the file */
+  void (*start)(struct xml_reader* reader, const char* element, const char** attributes);
+  void (*end)(struct xml_reader* reader, const char* element);
+  void (*text)(struct xml_reader* reader, const char* text, int bytes); /* NULL: not wanted */
+  /* The parser's own. */
+  XML_Parser parser;
+  struct topo_error* error;
+  int failed;
+  int depth;      /* of the element that is being started or ended; the root's is 1 */
+  size_t bytes;
+  char elements[TOPO_MOST_XML_DEPTH + 1][XML_ELEMENT_BYTES]; /* the open ones, by depth */
+};
+
+/* Opens `path`; NULL with *error filled in. */
+FILE* xml_open(const char* path, struct topo_error* error);
+
+/* Parses `file`, or `data` if that is NULL. -1 with *error filled in. */
+int xml_parse(struct xml_reader* reader, FILE* file, const char* data, size_t bytes, struct topo_error* error);
+
+/* Ends the parse with an error at this place. The first one counts. */
+void xml_fail(struct xml_reader* reader, const char* fmt, ...) __attribute__((format(printf, 2, 3)));
+
+int xml_line(const struct xml_reader* reader);
+
+/* A finding at this place: FAIL, id, then a text. */
+#define xml_find(reader, id, ...)                                                                             \
+  topo_find(&(reader)->builder, id, TOPO_FAIL, xml_line(reader), (reader)->elements[(reader)->depth], __VA_ARGS__)
+
+/* An attribute's text; NULL if there is none. */
+const char* xml_attribute(const char** attributes, const char* name);
+
+/* A whole number, decimal or 0x...: 0, or -1 where there is none or it is not from min to max; the latter is a finding. */
+int xml_integer(struct xml_reader* reader, const char** attributes, const char* name, int64_t min, int64_t max,
+                int64_t* value);
+
+/* A set of processors, 32-bit words with the highest first ("0x00000303,,0x1", "ffff,ff000000"), as "0-3,8". NULL for
+ * what is not one, or is infinite; out of memory is remembered. */
+char* xml_processors(struct xml_reader* reader, const char* text);
+
+/* The lowest bit of such a set if it is the only one; else -1. */
+int xml_only_bit(const char* text);
+
+#endif
