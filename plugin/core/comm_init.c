@@ -14,8 +14,9 @@
 #include "plugin/core/log.h"
 #include "plugin/core/names.h"
 #include "plugin/core/structs.h"
+#include "plugin/core/tuning.h"
 
-enum { RECORD_BYTES = 2048, ERROR_TEXT = 256 };
+enum { RECORD_BYTES = 2048, ERROR_TEXT = 640 };
 enum { MOST_RANKS = 1 << 16 }; /* that talk to each other; more than ARFUSION_MAX_RANKS are turned down */
 static const uint64_t record_magic = 0x314e4f4953554641; /* "AFUSION1" */
 
@@ -26,11 +27,12 @@ struct record {
   int32_t rank, nranks;
   int32_t result; /* arfusionResult_t of what this rank checked by itself */
   int32_t is_host;
-  int32_t reserved;
+  int32_t has_table; /* ARFUSION_TUNING_FILE is set; `table` is what it holds */
   uint64_t host;
   int64_t max_tokens, hidden, data_type;
   int64_t settings[SETTING_COUNT];
   struct device_facts facts;
+  struct route_table table;
   char error[ERROR_TEXT];
 };
 _Static_assert(sizeof(struct record) <= RECORD_BYTES, "a record must fit its place on the wire");
@@ -88,6 +90,20 @@ static arfusionResult_t device_check(const struct context* ctx, int dev) {
   return arfusionSuccess;
 }
 
+/* Communicators of other rank counts route nothing, so that no file can be for them. */
+static arfusionResult_t tuning_file_read(const struct context* ctx, int dev, struct record* record) {
+  const char* path = ctx->settings.text[SETTING_TUNING_FILE];
+  arfusionProperties_t properties = {.size = sizeof properties};
+  if (!path[0] || record->nranks < 2 || record->nranks > ARFUSION_MAX_RANKS) return arfusionSuccess;
+  FORWARD_IF_ERROR(ctx->device->properties(dev, &properties));
+  const struct tuning_target target = {.gpu = properties.name,
+                                       .compute_major = record->facts.compute_major,
+                                       .compute_minor = record->facts.compute_minor,
+                                       .nranks = record->nranks};
+  record->has_table = 1;
+  return tuning_read(path, &target, &record->table);
+}
+
 static void record_fill(struct record* record, const struct context* ctx, int dev, const arfusionConfig_t* callers,
                         arfusionConfig_t* config, const arfusionBootstrap_t* bootstrap) {
   record->magic = record_magic;
@@ -99,6 +115,7 @@ static void record_fill(struct record* record, const struct context* ctx, int de
   arfusionResult_t result = config_read(config, callers);
   if (result == arfusionSuccess) result = device_check(ctx, dev);
   if (result == arfusionSuccess) result = ctx->device->facts(dev, &record->facts);
+  if (result == arfusionSuccess) result = tuning_file_read(ctx, dev, record);
   record->result = result;
   if (result != arfusionSuccess) strncpy(record->error, error_last(), sizeof record->error - 1);
   record->max_tokens = config->maxTokens;
@@ -136,6 +153,23 @@ static arfusionResult_t disagree_on_setting(enum setting_id id, int rank_a, int6
                    rank_a, text_b, rank_b);
 }
 
+static void table_text(const struct record* record, char text[TUNING_TEXT_BYTES]) {
+  if (record->has_table) {
+    tuning_text(&record->table, text);
+  } else {
+    snprintf(text, TUNING_TEXT_BYTES, "none");
+  }
+}
+
+static arfusionResult_t tables_agree(const struct record* a, const struct record* b) {
+  char text_a[TUNING_TEXT_BYTES], text_b[TUNING_TEXT_BYTES];
+  if (a->has_table == b->has_table && (!a->has_table || tuning_equal(&a->table, &b->table))) return arfusionSuccess;
+  table_text(a, text_a);
+  table_text(b, text_b);
+  return error_set(arfusionInvalidUsage, "ranks disagree on %s: rank %d has '%s', rank %d has '%s'",
+                   setting_info(SETTING_TUNING_FILE)->name, a->rank, text_a, b->rank, text_b);
+}
+
 static arfusionResult_t records_agree(const struct record* records, int nranks, int my_rank) {
   for (int r = 0; r < nranks; ++r) {
     const struct record* other = &records[r];
@@ -162,6 +196,7 @@ static arfusionResult_t records_agree(const struct record* records, int nranks, 
         return disagree_on_setting(i, 0, first->settings[i], r, other->settings[i]);
       }
     }
+    FORWARD_IF_ERROR(tables_agree(first, other));
     if (other->max_tokens != first->max_tokens) return disagree("config.maxTokens", 0, first->max_tokens, r, other->max_tokens);
     if (other->hidden != first->hidden) return disagree("config.hidden", 0, first->hidden, r, other->hidden);
     if (other->data_type != first->data_type) return disagree("config.dataType", 0, first->data_type, r, other->data_type);
@@ -223,6 +258,26 @@ static const arfusionAlgorithm_t algorithm_of_setting[] = {
     [ALGO_ONESHOT_SYNC] = arfusionAlgoOneshotSync,
     [ALGO_TWOSHOT] = arfusionAlgoTwoshot,
 };
+
+/* The file's table, or the one built in for the oldest of the devices. */
+static void table_choose(const struct record* records, int my_rank, struct route_facts* facts) {
+  const struct device_facts* oldest = &records[0].facts;
+  const char* source = setting_info(SETTING_TUNING_FILE)->name;
+  char text[TUNING_TEXT_BYTES], arch[TUNING_ARCH_BYTES];
+  for (int r = 1; r < facts->nranks; ++r) {
+    const struct device_facts* own = &records[r].facts;
+    if (own->compute_major * 10 + own->compute_minor < oldest->compute_major * 10 + oldest->compute_minor) oldest = own;
+  }
+  if (records[0].has_table) {
+    facts->table = records[0].table;
+  } else {
+    source = tuning_builtin(oldest->compute_major, oldest->compute_minor, facts->nranks, &facts->table);
+  }
+  if (records[0].settings[SETTING_PREFER] != PREFER_SPEED) facts->table.slower_from_bytes = INT64_MAX;
+  tuning_arch(oldest->compute_major, oldest->compute_minor, arch);
+  tuning_text(&facts->table, text);
+  LOG_INFO(ARFUSION_LOG_TUNING, "rank %d of %d, %s, table (%s): %s", my_rank, facts->nranks, arch, source, text);
+}
 
 /* Every rank reports the first peer it cannot reach; all of them then know the first such pair. */
 static arfusionResult_t check_reach(const struct device_ops* device, const struct device_setup* setup,
@@ -303,9 +358,11 @@ static arfusionResult_t comm_set_up(struct comm* comm, const struct context* ctx
   result = records_agree(records, nranks, comm->rank);
   if (result != arfusionSuccess) goto out;
   comm->facts.forced = algorithm_of_setting[mine.settings[SETTING_ALGO]];
-  comm->facts.slower_from_bytes = INT64_MAX;
   records_judge(records, nranks, &comm->facts);
-  if (comm->facts.reason == arfusionReasonNone) result = workspaces_create(comm, ctx, &config, bootstrap, records);
+  if (comm->facts.reason == arfusionReasonNone) {
+    table_choose(records, comm->rank, &comm->facts);
+    result = workspaces_create(comm, ctx, &config, bootstrap, records);
+  }
 out:
   free(records);
   free(wire);

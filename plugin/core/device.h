@@ -40,8 +40,8 @@ struct device_ops {
   arfusionResult_t (*facts)(int dev, struct device_facts* facts);
   /* The lowest rank whose memory this device cannot reach; -1: none. */
   int (*unreachable)(const struct device_setup* setup);
-  /* Makes, shares and maps the workspaces; all ranks call it together and get the same result. Fills in launch_bytes and
-   * automatic of `route`. */
+  /* Makes, shares and maps the workspaces; all ranks call it together and get the same result. Fills in launch_bytes of
+   * `route`. */
   arfusionResult_t (*create)(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
                              int64_t* workspace_bytes);
   /* Frees it once enqueued work has ended; waits for no other rank. */

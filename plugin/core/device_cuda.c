@@ -216,12 +216,10 @@ static arfusionResult_t create_guarded(struct device_comm* comm, const struct de
   return arfusionSuccess;
 }
 
-static void route_facts_fill(const struct cuda_layout* layout, struct route_facts* route) {
+static void launch_bytes_fill(const struct cuda_layout* layout, struct route_facts* route) {
   for (int a = arfusionAlgoOneshotLamport; a < ARFUSION_NUM_ALGORITHMS; ++a) {
     route->launch_bytes[a] = (int64_t)cuda_layout_launch_bytes(layout, (arfusionAlgorithm_t)a);
   }
-  route->automatic[0].up_to_bytes = INT64_MAX;
-  route->automatic[0].algorithm = arfusionAlgoOneshotLamport;
 }
 
 static arfusionResult_t cuda_create(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
@@ -254,7 +252,7 @@ static arfusionResult_t cuda_create(const struct device_setup* setup, struct dev
     }
     return result;
   }
-  route_facts_fill(&comm->kernels.layout, route);
+  launch_bytes_fill(&comm->kernels.layout, route);
   *workspace_bytes = (int64_t)comm->memory.bytes;
   *out = comm;
   return arfusionSuccess;

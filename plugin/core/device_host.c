@@ -103,17 +103,12 @@ static arfusionResult_t map_peers(struct host_comm* kernels, int* fds) {
   return result;
 }
 
-static void route_facts_fill(const struct host_layout* layout, struct route_facts* route) {
+static void launch_bytes_fill(const struct host_layout* layout, struct route_facts* route) {
   static const arfusionAlgorithm_t algorithms[] = {arfusionAlgoOneshotLamport, arfusionAlgoOneshotSync,
                                                    arfusionAlgoTwoshot};
   for (int i = 0; i < 3; ++i) {
     route->launch_bytes[algorithms[i]] = (int64_t)host_layout_launch_bytes(layout, algorithms[i]);
   }
-  /* Measured with two ranks on two cores: equal up to here, then one-shot sync is the fastest up to 8 MiB and more. */
-  route->automatic[0].up_to_bytes = 4 << 10;
-  route->automatic[0].algorithm = arfusionAlgoOneshotLamport;
-  route->automatic[1].up_to_bytes = INT64_MAX;
-  route->automatic[1].algorithm = arfusionAlgoOneshotSync;
 }
 
 static arfusionResult_t host_create(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
@@ -140,7 +135,7 @@ static arfusionResult_t host_create(const struct device_setup* setup, struct dev
   result = bootstrap_vote(setup->bootstrap, result);
   if (result != arfusionSuccess) goto fail;
   close(fd);
-  route_facts_fill(&comm->kernels.layout, route);
+  launch_bytes_fill(&comm->kernels.layout, route);
   *workspace_bytes = (int64_t)comm->kernels.layout.total;
   *out = comm;
   return arfusionSuccess;

@@ -58,8 +58,8 @@ static arfusionAlgorithm_t choose(const struct route_facts* facts, const arfusio
   if (request->algorithmHint != arfusionAlgoAuto) return request->algorithmHint;
   if (facts->forced != arfusionAlgoAuto) return facts->forced;
   int i = 0;
-  while (bytes > facts->automatic[i].up_to_bytes) ++i;
-  arfusionAlgorithm_t algorithm = facts->automatic[i].algorithm;
+  while (bytes > facts->table.automatic[i].up_to_bytes) ++i;
+  arfusionAlgorithm_t algorithm = facts->table.automatic[i].algorithm;
   if (facts->launch_bytes[algorithm] >= unit_bytes(request)) return algorithm;
   /* A row too long for it may fit the slots of another one. */
   for (int a = 0; a < ARFUSION_NUM_ALGORITHMS; ++a) {
@@ -118,8 +118,10 @@ void route_select(const struct route_facts* facts, const arfusionRequest_t* requ
     turn_down(route, arfusionReasonWorkspace, unit_bytes(request), facts->launch_bytes[algorithm]);
     return;
   }
-  if (request->algorithmHint == arfusionAlgoAuto && bytes >= facts->slower_from_bytes) {
-    turn_down(route, arfusionReasonSlower, bytes, facts->slower_from_bytes);
+  /* The table compares what it takes by itself, so an algorithm that was named is never slower by it. */
+  if (request->algorithmHint == arfusionAlgoAuto && facts->forced == arfusionAlgoAuto &&
+      bytes >= facts->table.slower_from_bytes) {
+    turn_down(route, arfusionReasonSlower, bytes, facts->table.slower_from_bytes);
     return;
   }
   const int64_t rows =

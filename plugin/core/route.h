@@ -8,6 +8,18 @@
 
 #include "arfusion_plugin.h"
 
+#define ROUTE_MAX_SEGMENTS 8
+
+/* What is fastest at which request bytes (tokens * hidden * element size); see tuning.h. */
+struct route_table {
+  /* What arfusionAlgoAuto takes: up_to_bytes in rising order, the last one INT64_MAX. */
+  struct {
+    int64_t up_to_bytes;
+    arfusionAlgorithm_t algorithm;
+  } automatic[ROUTE_MAX_SEGMENTS];
+  int64_t slower_from_bytes; /* requests of this size and up are slower than the alternative; INT64_MAX: never */
+};
+
 struct route_facts {
   int nranks;
   int quantizes; /* the device's kernels have quantized outputs */
@@ -17,12 +29,7 @@ struct route_facts {
   arfusionAlgorithm_t forced;                   /* by ARFUSION_ALGO; arfusionAlgoNone turns everything down */
   int64_t max_request_bytes;                    /* what the communicator was sized for */
   int64_t launch_bytes[ARFUSION_NUM_ALGORITHMS]; /* slot bytes a launch takes; 0: the device has no such algorithm */
-  /* What arfusionAlgoAuto takes: up_to_bytes in rising order, the last one INT64_MAX. */
-  struct {
-    int64_t up_to_bytes;
-    arfusionAlgorithm_t algorithm;
-  } automatic[3];
-  int64_t slower_from_bytes; /* requests of this size and up are slower than the alternative; INT64_MAX: never */
+  struct route_table table;
 };
 
 /* `request` has passed request_read. */

@@ -50,6 +50,8 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
                             "1 lets several ranks of a communicator use one GPU."},
     [SETTING_WORKSPACE_LIMIT] = {"ARFUSION_WORKSPACE_LIMIT", SETTING_KIND_BYTES, 1, NULL, "288M", WORKSPACE_MIN,
                                  WORKSPACE_MAX, "bytes", "The largest workspace of one rank of a communicator."},
+    [SETTING_TUNING_FILE] = {"ARFUSION_TUNING_FILE", SETTING_KIND_STRING, 1, NULL, "", 0, 0, NULL,
+                             "A routing table that arfusion-bench tune has written; empty: the one that is built in."},
     [SETTING_DEBUG] = {"ARFUSION_DEBUG", SETTING_KIND_CHOICE, 0, "none version warn info trace", "warn", 0, 0, NULL,
                        "Which lines go to stderr when the host has no logger of its own."},
     [SETTING_HOSTID] = {"NCCL_HOSTID", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,

@@ -19,6 +19,7 @@ enum setting_id {
   SETTING_IPC,             /* choice, agreed: auto, legacy */
   SETTING_SHARED_GPU,      /* choice, agreed: 0, 1 */
   SETTING_WORKSPACE_LIMIT, /* bytes (suffixes K, M, G), agreed: 288M */
+  SETTING_TUNING_FILE,     /* string, its contents agreed: the routing table; see tuning.h */
   SETTING_DEBUG,           /* choice, local: none, version, warn, info, trace */
   SETTING_HOSTID,          /* string, local: NCCL_HOSTID; not ours, but respected */
   SETTING_COUNT

@@ -21,8 +21,8 @@ static struct route_facts base_facts(void) {
       .forced = arfusionAlgoAuto,
       .max_request_bytes = REQUEST,
       .launch_bytes = {[arfusionAlgoOneshotLamport] = LAUNCH, [arfusionAlgoOneshotSync] = LAUNCH / 2},
-      .automatic = {{32768, arfusionAlgoOneshotLamport}, {INT64_MAX, arfusionAlgoOneshotSync}},
-      .slower_from_bytes = INT64_MAX,
+      .table = {.automatic = {{32768, arfusionAlgoOneshotLamport}, {INT64_MAX, arfusionAlgoOneshotSync}},
+                .slower_from_bytes = INT64_MAX},
   };
 }
 
@@ -98,9 +98,10 @@ CHANGE(fp8_group, request->quantization = arfusionQuantFp8Group; request->groupS
 CHANGE(nvfp4, request->quantization = arfusionQuantNvfp4; request->scaleLayout = arfusionScaleSwizzled128x4;)
 CHANGE(fp8_unsupported, request->quantization = arfusionQuantFp8; facts->quantizes = 0;)
 CHANGE(group_before_unsupported, request->quantization = arfusionQuantFp8Group; facts->quantizes = 0;)
-CHANGE(slower, facts->slower_from_bytes = 32768;)
-CHANGE(slower_not_yet, facts->slower_from_bytes = 32769;)
-CHANGE(slower_but_named, facts->slower_from_bytes = 1; request->algorithmHint = arfusionAlgoOneshotLamport;)
+CHANGE(slower, facts->table.slower_from_bytes = 32768;)
+CHANGE(slower_not_yet, facts->table.slower_from_bytes = 32769;)
+CHANGE(slower_but_named, facts->table.slower_from_bytes = 1; request->algorithmHint = arfusionAlgoOneshotLamport;)
+CHANGE(slower_but_forced, facts->table.slower_from_bytes = 1; facts->forced = arfusionAlgoOneshotLamport;)
 #define COMMUNICATOR(name, why, a, b) \
   CHANGE(name, facts->reason = why; facts->reason_value = a; facts->reason_limit = b; request->dataType = arfusionInt8;)
 COMMUNICATOR(rank_count, arfusionReasonRankCount, 17, 16)
@@ -157,6 +158,7 @@ static const struct row table[] = {
     DOWN(slower, arfusionReasonSlower, 32768, 32768),
     TAKEN(slower_not_yet, arfusionAlgoOneshotLamport, 1),
     TAKEN(slower_but_named, arfusionAlgoOneshotLamport, 1),
+    TAKEN(slower_but_forced, arfusionAlgoOneshotLamport, 1),
     DOWN(rank_count, arfusionReasonRankCount, 17, 16),
     DOWN(several_hosts, arfusionReasonSeveralHosts, 2, 1),
     DOWN(no_peer_access, arfusionReasonNoPeerAccess, 0, 1),
