@@ -128,8 +128,9 @@ $(B)/libarfusion.so.1: $(HOST_OBJECTS) $(B)/libarfusion-internal.a plugin/host/l
 	$(Q)ln -sf libarfusion.so.1 $(B)/libarfusion.so
 
 # Measurements say at which commit they were taken.
-$(B)/obj/plugin/tools/bench/perf_report.c.o: DEFINES += -DARFUSION_COMMIT=\"$(shell git rev-parse --short=12 HEAD 2>/dev/null)\"
-$(B)/obj/plugin/tools/bench/perf_report.c.o: $(wildcard .git/logs/HEAD)
+MEASURING := $(addprefix $(B)/obj/plugin/tools/bench/,perf_report.c.o tune.c.o)
+$(MEASURING): DEFINES += -DARFUSION_COMMIT=\"$(shell git rev-parse --short=12 HEAD 2>/dev/null)\"
+$(MEASURING): $(wildcard .git/logs/HEAD)
 
 # What lies beside a tool or a library goes before what is installed elsewhere.
 BESIDE := -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'

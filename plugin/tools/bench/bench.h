@@ -37,5 +37,6 @@ int check_main(int argc, char** argv);
 int demo_main(int argc, char** argv);
 int perf_main(int argc, char** argv);
 int plot_main(int argc, char** argv);
+int tune_main(int argc, char** argv);
 
 #endif

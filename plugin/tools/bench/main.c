@@ -16,7 +16,8 @@ static const struct {
 } commands[] = {{"check", "arfusion-bench check", check_main},
                 {"demo", "arfusion-bench demo", demo_main},
                 {"perf", "arfusion-bench perf", perf_main},
-                {"plot", "arfusion-bench plot", plot_main}};
+                {"plot", "arfusion-bench plot", plot_main},
+                {"tune", "arfusion-bench tune", tune_main}};
 
 const char* argp_program_version = "arfusion-bench " ARFUSION_VERSION;
 
@@ -32,7 +33,7 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
       arguments->command = state->next - 1;
       state->next = state->argc;
       return 0;
-    case ARGP_KEY_NO_ARGS: argp_error(state, "a command is needed: check, demo, perf or plot"); return 0;
+    case ARGP_KEY_NO_ARGS: argp_error(state, "a command is needed: check, demo, perf, plot or tune"); return 0;
     default: return ARGP_ERR_UNKNOWN;
   }
 }
@@ -47,6 +48,7 @@ static const struct argp parser = {
         "  demo    replay the allreduces of real models, with and without fusion\n"
         "  perf    time each algorithm against the unfused path\n"
         "  plot    draw what perf measured\n"
+        "  tune    make the plugin's routing table for this machine\n"
         "\n"
         "ARFUSION_PLUGIN names the plugin; ARFUSION_DEVICE=host keeps it off the GPUs; ARFUSION_DEBUG=info lets it "
         "say what it does. Exit code: 0, 1 if bits differ, 2 for an error."};
@@ -63,5 +65,5 @@ int main(int argc, char** argv) {
     if (fflush(stdout) != 0 || ferror(stdout)) return bench_fail("cannot write the output");
     return result;
   }
-  return bench_fail("unknown command %s; there are check, demo, perf and plot", argv[arguments.command]);
+  return bench_fail("unknown command %s; there are check, demo, perf, plot and tune", argv[arguments.command]);
 }
