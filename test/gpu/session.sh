@@ -28,8 +28,12 @@ step() { # step NAME LIMIT COMMAND...: one step
 
 check() { "$B/arfusion-bench" check --cases $cases --device cuda --algo oneshot_lamport "$@"; }
 legacy() { ARFUSION_IPC=legacy "$@"; }
-export -f check legacy
-export B cases
+tune() { # the table of this machine, and the plugin reads it
+  "$B/arfusion-bench" tune --device cuda -o "$out/tuning.txt" &&
+    ARFUSION_TUNING_FILE=$out/tuning.txt "$B/arfusion-bench" perf --device cuda --tokens 1,128,2048 --hidden 4096
+}
+export -f check legacy tune
+export B cases out
 
 nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$out/machine.txt" 2>&1
 step kernels 240 "$B/test/gpu/test_cuda_kernels"
@@ -41,6 +45,7 @@ step check-legacy-processes 150 bash -c 'legacy check --ranks-as processes'
 step check-legacy-threads 150 bash -c 'legacy check --ranks-as threads'
 step kernel-times 60 "$B/test/gpu/bench_kernels"
 step perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
+step tune 150 bash -c tune
 step demo 120 "$B/arfusion-bench" demo
 echo "$passed passed, $failed failed" | tee -a "$out/summary.txt"
 [ $failed = 0 ]
