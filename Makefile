@@ -5,6 +5,7 @@
 # make demo      the allreduces of real models, on two GPUs or on the host
 # make test      all tests that need no GPU         make test-gpu   those that need one or two
 # make bench     the programs of test/bench
+# make fuzz      the readers of topology files under libFuzzer (clang), FUZZ_SECONDS=60 each
 # make resources registers, shared memory, stack and spills of every kernel; fails if one spills
 # make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
 #
@@ -88,7 +89,7 @@ EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/exa
 MPICC    := $(shell command -v mpicc 2>/dev/null)
 BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
 
-.PHONY: all deps demo test test-gpu bench resources install clean programs
+.PHONY: all deps demo test test-gpu bench fuzz resources install clean programs
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PLUGIN) $(HOSTLIB) $(BENCH)
@@ -169,6 +170,24 @@ test: programs
 
 test-gpu: all $(GPU)
 	@B=$(B) bash test/run.sh $(GPUTEST)
+
+# Everything instrumented, and nothing of CUDA: the sources again, by clang.
+CLANG        ?= clang
+FUZZ_SECONDS ?= 60
+FUZZERS      := $(patsubst test/fuzz/%.c,$(B)/fuzz/%,$(wildcard test/fuzz/*.c))
+FUZZED       := $(filter-out %_cuda.c,$(wildcard topo/*.c topo/xml/*.c))
+
+$(B)/fuzz/%: test/fuzz/%.c test/fuzz/fuzz.h $(FUZZED) $(wildcard topo/*.h topo/xml/*.h)
+	$(call say,CLANG,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CLANG) -std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I. -o $@ \
+	  $< $(FUZZED) $(TOPO_XML_LIBS) -ldl -pthread
+
+# Corpora that grow are kept in the build folder; test/fuzz/corpus has what each began with and what once broke a reader.
+fuzz: $(FUZZERS)
+	@for f in $(FUZZERS); do kind=$${f##*/fuzz_}; mkdir -p $(B)/fuzz/corpus-$$kind; echo "$$f for $(FUZZ_SECONDS) s"; \
+	  (cd $(B)/fuzz && $(CURDIR)/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=512 -max_len=65536 -verbosity=0 \
+	    -print_final_stats=1 -dict=$(CURDIR)/test/fuzz/xml.dict corpus-$$kind $(CURDIR)/test/fuzz/corpus/$$kind $(CURDIR)/test/data/topologies) || exit 1; done
 
 resources:
 	$(if $(NVCC),,$(error make resources needs nvcc))

@@ -47,7 +47,12 @@ static void resolve_link(struct topo_builder* builder, int g, struct topo_nvlink
     return;
   }
   link->target_gpu = gpu_find(topo, link->target);
-  if (link->target_gpu >= 0) {
+  if (link->target_gpu == g) {
+    link->remote = TOPO_REMOTE_GPU;
+    link->target_gpu = -1;
+    topo_find(builder, "nvlink.self", TOPO_FAIL, 0, "", "GPU %s has %d NVLinks to itself: they join no pair",
+              topo->gpus[g].bus_id, link->count);
+  } else if (link->target_gpu >= 0) {
     link->remote = TOPO_REMOTE_GPU;
   } else if (link->remote != TOPO_REMOTE_CPU) {
     topo_find(builder, "nvlink.target", TOPO_FAIL, 0, "", "GPU %s has %d NVLinks to %s, which is not there",

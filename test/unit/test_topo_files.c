@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_topo_files.c: the topology files of test/data/topologies give the answers that are known of these machines, also after
+ * having been written and read again, in either format.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "topo/topo.h"
+
+#define FOLDER "test/data/topologies/"
+
+typedef int (*reader)(const char* path, struct topo** out, struct topo_error* error);
+typedef int (*buffer_reader)(const char* data, size_t bytes, const char* name, struct topo** out, struct topo_error* error);
+typedef int (*writer)(const struct topo* topo, char** text, size_t* bytes, struct topo_error* error);
+
+static struct topo* read_file(reader read, const char* path) {
+  struct topo* topo = NULL;
+  struct topo_error error;
+  if (read(path, &topo, &error)) fail_msg("%s", error.text);
+  return topo;
+}
+
+static struct topo* write_and_read(const struct topo* topo, writer write, buffer_reader read) {
+  struct topo* again = NULL;
+  struct topo_error error;
+  char* text;
+  size_t bytes;
+  if (write(topo, &text, &bytes, &error)) fail_msg("%s", error.text);
+  assert_int_equal(bytes, strlen(text));
+  if (read(text, bytes, "again.xml", &again, &error)) fail_msg("%s", error.text);
+  free(text);
+  return again;
+}
+
+static void expect_cell(const struct topo* topo, int from, int to, const char* cell) {
+  char text[8];
+  topo_pair_cell(topo, from, to, text);
+  if (strcmp(text, cell) != 0) fail_msg("GPU %d to %d: %s, expected %s", from, to, text, cell);
+}
+
+static struct topo_verdict verdict_of(const struct topo* topo) {
+  struct topo_verdict verdict;
+  topo_verdict(topo, NULL, 0, TOPO_LEVEL_SYS, &verdict);
+  assert_int_equal(verdict.p2p.state, TOPO_NOT_OBSERVABLE); /* no file says it */
+  assert_true(verdict.p2p.why[0] != '\0');
+  return verdict;
+}
+
+/* Runs `check` on the file and on what is read from what is written of it. */
+static void in_all_forms(reader read, const char* path, void (*check)(const struct topo* topo)) {
+  struct topo* topo = read_file(read, path);
+  struct topo* hwloc = write_and_read(topo, topo_write_hwloc_xml, topo_read_hwloc_xml_buffer);
+  struct topo* nccl = write_and_read(topo, topo_write_nccl_xml, topo_read_nccl_xml_buffer);
+  assert_int_equal(topo->nfindings, 0);
+  check(topo);
+  check(hwloc);
+  check(nccl);
+  topo_free(topo);
+  topo_free(hwloc);
+  topo_free(nccl);
+}
+
+/* ---------------------------------------------------------------- the machines */
+
+static void check_dgx2(const struct topo* topo) {
+  assert_int_equal(topo->ngpus, 16);
+  assert_int_equal(topo->nswitches, 12);
+  for (int a = 0; a < 16; ++a) {
+    assert_int_equal(topo->gpus[a].nvlink_active.value, 6);
+    assert_int_equal(topo->gpus[a].sm.value, 70);
+    for (int b = 0; b < 16; ++b) {
+      expect_cell(topo, a, b, a == b ? "X" : "NV6");
+      if (a != b) assert_int_equal(topo_pair(topo, a, b)->via, TOPO_VIA_SWITCH);
+    }
+  }
+  /* Two boards: GPUs 0 to 7 at one CPU, and two at each PCIe switch. */
+  assert_int_equal(topo_pair(topo, 0, 1)->pcie.value, TOPO_PCIE_PIX);
+  assert_int_equal(topo_pair(topo, 0, 2)->pcie.value, TOPO_PCIE_PXB);
+  assert_int_equal(topo_pair(topo, 0, 4)->pcie.value, TOPO_PCIE_NODE);
+  assert_int_equal(topo_pair(topo, 0, 8)->pcie.value, TOPO_PCIE_SYS);
+  const struct topo_verdict verdict = verdict_of(topo);
+  assert_int_equal(verdict.nvlink.state, TOPO_OK);
+  assert_int_equal(verdict.nvlink_count, 6);
+  assert_true(verdict.assumed); /* the boards' switches are linked, and no GPU shows it */
+}
+
+static void test_dgx2(void** state) {
+  (void)state;
+  in_all_forms(topo_read_hwloc_xml, FOLDER "hwloc-dgx2.xml", check_dgx2);
+  struct topo* topo = read_file(topo_read_hwloc_xml, FOLDER "hwloc-dgx2.xml");
+  assert_string_equal(topo->gpus[0].bus_id, "0000:34:00.0");
+  assert_string_equal(topo->gpus[0].uuid, "GPU-d3977428-7a30-086b-2e20-5c1eeed647c6");
+  assert_string_equal(topo->gpus[0].serial, "0321019030775");
+  assert_string_equal(topo->gpus[0].name, "Tesla V100-SXM3-32GB-H");
+  assert_int_equal(topo->gpus[0].nvml.value, 0);
+  assert_int_equal(topo->gpus[0].cuda.state, TOPO_NOT_OBSERVABLE);
+  assert_int_equal(topo_pair(topo, 0, 15)->nvlink_raw.value, 150000);
+  assert_int_equal(topo_pair(topo, 0, 15)->nvlink_effective.value, 120000);
+  assert_string_equal(topo_source(topo, topo_pair(topo, 0, 15)->nvlink_raw.source), FOLDER "hwloc-dgx2.xml");
+  assert_int_equal(topo_gpu_by_uuid(topo, "gpu-d3977428-7a30-086b-2e20-5c1eeed647c6"), 0);
+  topo_free(topo);
+}
+
+static void check_power8(const struct topo* topo) {
+  assert_int_equal(topo->ngpus, 4);
+  assert_int_equal(topo->nnumas, 2);
+  for (int a = 0; a < 4; ++a) {
+    for (int b = 0; b < 4; ++b) {
+      const struct topo_pair* pair = topo_pair(topo, a, b);
+      expect_cell(topo, a, b, a == b ? "X" : a / 2 == b / 2 ? "NV2" : "SYS");
+      if (a / 2 == b / 2 && a != b) {
+        assert_int_equal(pair->nvlink_raw.value, 40000);
+        assert_int_equal(pair->via, TOPO_VIA_DIRECT);
+      }
+    }
+    assert_int_equal(topo->gpus[a].nvlink_active.value, 4); /* two of them to the CPU */
+  }
+  assert_string_equal(topo->numas[1].cpus, "80-81,88-89,96-97,104-105");
+  const struct topo_verdict verdict = verdict_of(topo);
+  assert_int_equal(verdict.nvlink.state, TOPO_FAIL);
+  assert_int_equal(verdict.nvlink.from, 0);
+  assert_int_equal(verdict.nvlink.to, 2);
+  assert_string_equal(verdict.nvlink.why, "no NVLink from GPU 0002:01:00.0 to GPU 000a:01:00.0");
+  assert_int_equal(verdict.worst_pcie, TOPO_PCIE_SYS);
+}
+
+static void test_power8(void** state) {
+  (void)state;
+  in_all_forms(topo_read_hwloc_xml, FOLDER "hwloc-power8-4gpu.xml", check_power8);
+}
+
+static void check_hgx_h200(const struct topo* topo) {
+  assert_int_equal(topo->ngpus, 8);
+  assert_int_equal(topo->nswitches, 4);
+  for (int a = 0; a < 8; ++a) {
+    assert_int_equal(topo->numas[topo->gpus[a].numa].id, a / 4);
+    assert_int_equal(topo->gpus[a].sm.value, 90);
+    for (int b = 0; b < 8; ++b) {
+      const struct topo_pair* pair = topo_pair(topo, a, b);
+      expect_cell(topo, a, b, a == b ? "X" : "NV18");
+      assert_string_equal(topo_pair_nccl_path(topo, a, b), a == b ? "LOC" : "NVL");
+      if (a == b) continue;
+      assert_int_equal(pair->pcie.value, a / 4 == b / 4 ? TOPO_PCIE_NODE : TOPO_PCIE_SYS);
+      assert_int_equal(pair->nvlink_version.value, 4);
+      assert_int_equal(pair->nvlink_raw.value, 18 * 26562);
+      assert_int_equal(pair->nvlink_effective.value, 18 * 20600);
+    }
+  }
+  assert_string_equal(topo->numas[0].cpus, "0-95");
+  assert_string_equal(topo->numas[1].cpus, "96-191");
+  const struct topo_verdict verdict = verdict_of(topo);
+  assert_int_equal(verdict.nvlink.state, TOPO_OK);
+  assert_int_equal(verdict.nvlink_count, 18);
+  assert_false(verdict.assumed);
+}
+
+static void test_hgx_h200(void** state) {
+  (void)state;
+  in_all_forms(topo_read_nccl_xml, FOLDER "nccl-hgx-h200-8.xml", check_hgx_h200);
+}
+
+static void check_vm(const struct topo* topo) {
+  static const char* const cells[4][4] = {
+      {"X", "PIX", "SYS", "SYS"}, {"PIX", "X", "SYS", "SYS"}, {"SYS", "SYS", "X", "PIX"}, {"SYS", "SYS", "PIX", "X"}};
+  assert_int_equal(topo->ngpus, 4);
+  assert_int_equal(topo->nnics, 4);
+  for (int a = 0; a < 4; ++a) {
+    assert_int_equal(topo->gpus[a].nvlink_active.state, TOPO_NOT_OBSERVABLE);
+    for (int b = 0; b < 4; ++b) {
+      expect_cell(topo, a, b, cells[a][b]);
+      if (a != b) assert_int_equal(topo_pair(topo, a, b)->nvlink_count.state, TOPO_NOT_OBSERVABLE);
+    }
+  }
+  assert_int_equal(verdict_of(topo).nvlink.state, TOPO_NOT_OBSERVABLE);
+}
+
+static void test_vm_without_gpu_elements(void** state) {
+  (void)state;
+  in_all_forms(topo_read_nccl_xml, FOLDER "nccl-vm-4x2-nogpu.xml", check_vm);
+}
+
+/* ---------------------------------------------------------------- redaction */
+
+static void test_redact(void** state) {
+  struct topo_error error;
+  char* text;
+  size_t bytes;
+  (void)state;
+  struct topo* topo = read_file(topo_read_hwloc_xml, FOLDER "hwloc-dgx2.xml");
+  topo_redact(topo);
+  assert_int_equal(topo_write_hwloc_xml(topo, &text, &bytes, &error), 0);
+  assert_null(strstr(text, "GPU-d3977428"));
+  assert_null(strstr(text, "0321019030775"));
+  assert_non_null(strstr(text, "Tesla V100"));
+  free(text);
+  topo_free(topo);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_dgx2),
+      cmocka_unit_test(test_power8),
+      cmocka_unit_test(test_hgx_h200),
+      cmocka_unit_test(test_vm_without_gpu_elements),
+      cmocka_unit_test(test_redact),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
