@@ -46,8 +46,8 @@ void cuda_read_gpus(struct topo_builder* builder) {
   }
   if (error != cudaSuccess) {
     cudaGetLastError();
-    topo_find(builder, "cuda.open", TOPO_NOT_OBSERVABLE, 0, "", "cudaGetDeviceCount: %s (%d)", cudaGetErrorString(error),
-              error);
+    topo_find(builder, "cuda.open", TOPO_NOT_OBSERVABLE, 0, "", "cudaGetDeviceCount: %s (%d)",
+              cudaGetErrorString(error), error);
     return;
   }
   for (int i = 0; i < count && i < TOPO_MOST_GPUS; ++i) read_gpu(builder, i);
@@ -69,7 +69,8 @@ void cuda_read_pairs(struct topo_builder* builder) {
         pair->access = access ? topo_known(1, access_source) : topo_failed(0, access_source);
       }
       if (pair->p2p_atomics.state == TOPO_NOT_OBSERVABLE &&
-          cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from.value, to.value) == cudaSuccess) {
+          cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from.value, to.value) ==
+              cudaSuccess) {
         pair->p2p_atomics =
             atomics ? topo_known(TOPO_P2P_OK, atomics_source) : topo_failed(TOPO_P2P_NOT_SUPPORTED, atomics_source);
       }

@@ -126,8 +126,8 @@ static int depth_of(const struct topo* topo, int device) {
   return depth;
 }
 
-/* In NCCL's files a bridge stands for a whole PCIe switch; in hwloc's and sysfs's tree a switch is an upstream port with
- * downstream ports below it, so two steps down are still the same one. */
+/* In NCCL's files a bridge stands for a whole PCIe switch; in hwloc's and sysfs's tree a switch is an upstream port
+ * with downstream ports below it, so two steps down are still the same one. */
 static struct topo_fact pcie_of(const struct topo* topo, int from, int to, uint16_t source) {
   int a = topo->gpus[from].device, b = topo->gpus[to].device, steps = 0;
   const int steps_of_switch = topo->origin == TOPO_FROM_NCCL_XML ? 1 : 2;

@@ -2,9 +2,9 @@
  *
  * hwloc_compat.h: every difference between hwloc's versions that this project knows of. hwloc 2.5 and up.
  *
- * libhwloc is opened when it is first needed, as NVML is: a program that loads the plugin starts on a machine without it,
- * Debian's static libhwloc.a cannot go into a shared object (it is not position-independent) and would bring libudev along,
- * and one build serves all of hwloc 2, whose soname and structs are the same.
+ * libhwloc is opened when it is first needed, as NVML is: a program that loads the plugin starts on a machine
+ * without it, Debian's static libhwloc.a cannot go into a shared object (it is not position-independent) and would
+ * bring libudev along, and one build serves all of hwloc 2, whose soname and structs are the same.
  */
 #ifndef ARFUSION_TOPO_HWLOC_COMPAT_H_
 #define ARFUSION_TOPO_HWLOC_COMPAT_H_

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hwloc_export.c: the matrix of NVLinks as distances in an hwloc topology: this machine's own, or one made from the model.
+ * hwloc_export.c: the matrix of NVLinks as distances in an hwloc topology: this machine's own, or one made from the
+ * model.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +85,9 @@ static int tree_of_model(const struct hwloc_library* hwloc, const struct topo* t
     if (result) hwloc->topology_destroy(*tree);
   }
   free(text);
-  return result ? topo_fail(error, "hwloc does not take this machine: its processors or NUMA nodes contradict each other")
-                : 0;
+  return result
+             ? topo_fail(error, "hwloc does not take this machine: its processors or NUMA nodes contradict each other")
+             : 0;
 }
 
 int topo_write_hwloc_xml(const struct topo* topo, char** text, size_t* bytes, struct topo_error* error) {

@@ -84,7 +84,8 @@ static enum topo_device_kind kind_of(unsigned class_id, unsigned vendor) {
 
 static void read_network(struct reader* reader, hwloc_obj_t object, int device) {
   struct topo* topo = reader->builder->topo;
-  if (device < 0 || topo->devices[device].kind != TOPO_DEVICE_NIC || !COMPAT_HWLOC_IS_NETWORK(object->attr->osdev.type)) {
+  if (device < 0 || topo->devices[device].kind != TOPO_DEVICE_NIC ||
+      !COMPAT_HWLOC_IS_NETWORK(object->attr->osdev.type)) {
     return;
   }
   struct topo_nic* nic = &topo->nics[topo->devices[device].index];
@@ -174,7 +175,8 @@ void hwloc_read_live(struct topo_builder* builder) {
     return;
   }
   if (hwloc->topology_init(&reader.tree)) {
-    topo_find(builder, "hwloc.open", TOPO_NOT_OBSERVABLE, 0, "", "no PCI tree and no NUMA nodes: hwloc_topology_init failed");
+    topo_find(builder, "hwloc.open", TOPO_NOT_OBSERVABLE, 0, "",
+              "no PCI tree and no NUMA nodes: hwloc_topology_init failed");
     return;
   }
   reader.source = topo_add_source(builder, "hwloc");
@@ -185,7 +187,8 @@ void hwloc_read_live(struct topo_builder* builder) {
   /* All processors of the machine, not only those that this process may use: what is asked is where a GPU sits. */
   hwloc->topology_set_flags(reader.tree, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   if (hwloc->topology_load(reader.tree)) {
-    topo_find(builder, "hwloc.open", TOPO_NOT_OBSERVABLE, 0, "", "no PCI tree and no NUMA nodes: hwloc_topology_load failed");
+    topo_find(builder, "hwloc.open", TOPO_NOT_OBSERVABLE, 0, "",
+              "no PCI tree and no NUMA nodes: hwloc_topology_load failed");
     hwloc->topology_destroy(reader.tree);
     return;
   }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hwloc_write.c: a machine that is not this one, as hwloc 2 XML: what the model knows of it, in the shape that hwloc takes.
- * NUMA nodes are packages, and what has no host bridge gets one of its own.
+ * hwloc_write.c: a machine that is not this one, as hwloc 2 XML: what the model knows of it, in the shape that hwloc
+ * takes. NUMA nodes are packages, and what has no host bridge gets one of its own.
  */
 #include "topo/hwloc_write.h"
 
@@ -119,7 +119,8 @@ static void write_device(struct writer* writer, int at, int depth, int levels) {
 
 static void host_bridge_start(struct writer* writer, int depth, const char* bus_id) {
   start(writer, depth, "Bridge");
-  fprintf(writer->stream, " bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"%04lx:[00-ff]\">\n", strtoul(bus_id, NULL, 16));
+  fprintf(writer->stream, " bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"%04lx:[00-ff]\">\n",
+          strtoul(bus_id, NULL, 16));
 }
 
 static void write_devices(struct writer* writer, int numa, int depth) {

@@ -96,8 +96,8 @@ char* topo_list_of_bits(const unsigned char* bits, size_t bytes) {
 
 /* ---------------------------------------------------------------- arrays */
 
-/* One more element at the end of an array of *count, zeroed; NULL if there is no memory. Arrays double at powers of two, so
- * they need no capacity of their own. */
+/* One more element at the end of an array of *count, zeroed; NULL if there is no memory. Arrays double at powers of
+ * two, so they need no capacity of their own. */
 static void* array_add(struct topo_builder* builder, void* array_pointer, int* count, size_t size) {
   void* array;
   memcpy(&array, array_pointer, sizeof array);

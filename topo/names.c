@@ -109,7 +109,8 @@ const char* topo_pair_nccl_path(const struct topo* topo, int from, int to) {
   return pair->pcie.state != TOPO_NOT_OBSERVABLE ? topo_pcie_nccl_name((enum topo_pcie)pair->pcie.value) : "DIS";
 }
 
-/* NVLink through a GPU and C2C are taken as NVLink, PXN and the like as PXB: the next closer one that a pair can have. */
+/* NVLink through a GPU and C2C are taken as NVLink, PXN and the like as PXB: the next closer one that a pair can
+ * have. */
 int topo_level_parse(const char* text, enum topo_level* level) {
   static const struct {
     const char* word;

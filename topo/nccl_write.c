@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl_write.c: the model as NCCL topology XML (NCCL_TOPO_FILE). A <gpu> is written only where its NVLinks are known, for one
- * without <nvlink> says that there are none.
+ * nccl_write.c: the model as NCCL topology XML (NCCL_TOPO_FILE). A <gpu> is written only where its NVLinks are
+ * known, for one without <nvlink> says that there are none.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,8 @@ struct writer {
   char* kept;  /* each device: whether it is written */
 };
 
-/* In NCCL's files one bridge is a whole PCIe switch: its upstream port. The port in between and root ports are left out. */
+/* In NCCL's files one bridge is a whole PCIe switch: its upstream port. The port in between and root ports are left
+ * out. */
 static int parent_in_file(const struct topo* topo, int device) {
   const int parent = topo->devices[device].parent;
   if (topo->origin == TOPO_FROM_NCCL_XML || parent < 0) return parent;
@@ -43,8 +44,9 @@ static void write_nvlink(struct writer* writer, const struct topo_nvlink* link, 
   const int hidden = link->target[0] == '\0';
   const char* class_id = link->remote == TOPO_REMOTE_CPU   ? "0x068001"
                          : link->remote == TOPO_REMOTE_GPU ? "0x030200"
-                         : link->remote == TOPO_REMOTE_SWITCH || hidden ? "0x068000" /* as NCCL takes what it cannot see */
-                                                                        : NULL;
+                         : link->remote == TOPO_REMOTE_SWITCH || hidden
+                             ? "0x068000" /* as NCCL takes what it cannot see */
+                             : NULL;
   if (link->count < 1) return;
   indent(writer, depth);
   fprintf(writer->stream, "<nvlink target=\"%s\" count=\"%d\"", hidden ? "fffffff:ff:ff.0" : link->target, link->count);
@@ -88,9 +90,11 @@ static void write_nic(struct writer* writer, int device, int depth) {
 /* link_speed is empty where it is not observable, as in virtual machines: NCCL knows that. */
 static void write_pci_start(struct writer* writer, const char* bus_id, const struct topo_device* device, int depth) {
   indent(writer, depth);
-  fprintf(writer->stream, "<pci busid=\"%s\" class=\"0x%06x\"", bus_id, device->class_id ? device->class_id : 0x030200u);
+  fprintf(writer->stream, "<pci busid=\"%s\" class=\"0x%06x\"", bus_id,
+          device->class_id ? device->class_id : 0x030200u);
   if (device->vendor) {
-    fprintf(writer->stream, " vendor=\"0x%04x\" device=\"0x%04x\" subsystem_vendor=\"0x%04x\" subsystem_device=\"0x%04x\"",
+    fprintf(writer->stream,
+            " vendor=\"0x%04x\" device=\"0x%04x\" subsystem_vendor=\"0x%04x\" subsystem_device=\"0x%04x\"",
             device->vendor, device->device, device->subsystem_vendor, device->subsystem_device);
   }
   if (device->link_speed.state == TOPO_OK) {

@@ -44,7 +44,8 @@ enum { NEEDED = 7 };
 static void look_up(void) {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    snprintf(missing, sizeof missing, "libnvidia-ml.so.1 cannot be opened: no NVIDIA driver, or a container without it");
+    snprintf(missing, sizeof missing,
+             "libnvidia-ml.so.1 cannot be opened: no NVIDIA driver, or a container without it");
     return;
   }
   for (size_t i = 0; i < sizeof entries / sizeof entries[0]; ++i) {

@@ -84,8 +84,8 @@ struct nvml_session {
   nvmlDevice_t handles[TOPO_MOST_GPUS];
 };
 
-/* The GPUs and their links, before topo_derive; the pairs, after it; then the end of the session. `nvml` NULL: none, for the
- * reason `why`. */
+/* The GPUs and their links, before topo_derive; the pairs, after it; then the end of the session. `nvml` NULL: none,
+ * for the reason `why`. */
 void nvml_read_gpus(struct topo_builder* builder, const struct nvml_library* nvml, const char* why,
                     struct nvml_session* session);
 void nvml_read_pairs(struct topo_builder* builder, struct nvml_session* session);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nvml_read.c: what NVML says of each GPU, its links and each pair. A call that fails leaves its fact not observable; when it
- * failed for another reason than that the GPU does not have such a thing, that is a finding.
+ * nvml_read.c: what NVML says of each GPU, its links and each pair. A call that fails leaves its fact not
+ * observable; when it failed for another reason than that the GPU does not have such a thing, that is a finding.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,9 @@ struct reader {
   const struct nvml_library* nvml;
 };
 
-static uint16_t source_of(struct reader* reader, const char* call) { return topo_add_source(reader->builder, "%s", call); }
+static uint16_t source_of(struct reader* reader, const char* call) {
+  return topo_add_source(reader->builder, "%s", call);
+}
 
 /* Whether a call gave something. */
 static int answered(struct reader* reader, int result, const char* call, const char* bus_id) {
@@ -124,7 +126,10 @@ static enum topo_remote remote_of(const struct reader* reader, nvmlDevice_t devi
       reader->nvml->DeviceGetNvLinkRemoteDeviceType(device, link, &type) != NVML_OK) {
     return TOPO_REMOTE_UNKNOWN;
   }
-  return type == 0 ? TOPO_REMOTE_GPU : type == 1 ? TOPO_REMOTE_CPU : type == 2 ? TOPO_REMOTE_SWITCH : TOPO_REMOTE_UNKNOWN;
+  return type == 0   ? TOPO_REMOTE_GPU
+         : type == 1 ? TOPO_REMOTE_CPU
+         : type == 2 ? TOPO_REMOTE_SWITCH
+                     : TOPO_REMOTE_UNKNOWN;
 }
 
 /* Where a link ends: a bus id in key form, or "" where nothing shows it. Virtual machines give all ones. */
@@ -179,7 +184,8 @@ static void read_links(struct reader* reader, int g, nvmlDevice_t device) {
 
 /* ---------------------------------------------------------------- all GPUs */
 
-/* GPUs of the PCI tree that NVML does not show belong to somebody else: they stay in the tree and are no GPUs of ours. */
+/* GPUs of the PCI tree that NVML does not show belong to somebody else: they stay in the tree and are no GPUs of
+ * ours. */
 static void drop_hidden(struct topo_builder* builder) {
   struct topo* topo = builder->topo;
   int kept = 0;
@@ -192,7 +198,8 @@ static void drop_hidden(struct topo_builder* builder) {
     }
     topo->devices[gpu->device].index = -1;
     topo_find(builder, "gpu.hidden", TOPO_NOT_OBSERVABLE, 0, "",
-              "GPU %s is in the PCI tree, but NVML does not show it: it is not for this container or user", gpu->bus_id);
+              "GPU %s is in the PCI tree, but NVML does not show it: it is not for this container or user",
+              gpu->bus_id);
   }
   topo->ngpus = kept;
 }
@@ -203,7 +210,8 @@ static void read_gpu(struct reader* reader, unsigned index) {
   struct nvml_pci pci = {0};
   char bus_id[TOPO_BUS_ID_BYTES], name[24];
   snprintf(name, sizeof name, "number %u", index);
-  if (!answered(reader, reader->nvml->DeviceGetHandleByIndex(index, &device), "nvmlDeviceGetHandleByIndex", name)) return;
+  if (!answered(reader, reader->nvml->DeviceGetHandleByIndex(index, &device), "nvmlDeviceGetHandleByIndex", name))
+    return;
   if (!answered(reader, reader->nvml->DeviceGetPciInfo(device, &pci), "nvmlDeviceGetPciInfo", name)) return;
   if (topo_bus_id_parse(pci.bus_id, bus_id)) return;
   int g = topo_gpu_by_bus_id(topo, bus_id);

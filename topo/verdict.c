@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verdict.c: what the facts about all pairs of a set of GPUs come to. The first thing that is known to be broken decides; only
- * then does what nobody could say; never a guess.
+ * verdict.c: what the facts about all pairs of a set of GPUs come to. The first thing that is known to be broken
+ * decides; only then does what nobody could say; never a guess.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -13,10 +13,12 @@
 FILE* begin_text(char** text, size_t* bytes, struct topo_error* error);
 int end_text(FILE* stream, char** text, struct topo_error* error);
 
-/* ` name="value"` with what XML needs escaped; characters that XML does not allow are left out. Nothing for "" or NULL. */
+/* ` name="value"` with what XML needs escaped; characters that XML does not allow are left out. Nothing for "" or
+ * NULL. */
 void write_attribute(FILE* stream, const char* name, const char* value);
 
-/* "0-3,8" as 32-bit words, the highest first, `prefix` before each; false if nothing is in it or it is not such a list. */
+/* "0-3,8" as 32-bit words, the highest first, `prefix` before each; false if nothing is in it or it is not such a
+ * list. */
 int write_set(FILE* stream, const char* list, const char* prefix);
 
 /* The numbers in such a list: calls `take` for each. -1 if it is not one. */

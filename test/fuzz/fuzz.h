@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz.h: what both fuzzers do with a file: read it, and if it is taken, ask everything of it and write it in both formats.
+ * fuzz.h: what both fuzzers do with a file: read it, and if it is taken, ask everything of it and write it in both
+ * formats.
  */
 #ifndef ARFUSION_TEST_FUZZ_H_
 #define ARFUSION_TEST_FUZZ_H_
@@ -11,7 +12,8 @@
 
 #include "topo/topo.h"
 
-typedef int (*fuzz_reader)(const char* data, size_t bytes, const char* name, struct topo** out, struct topo_error* error);
+typedef int (*fuzz_reader)(const char* data, size_t bytes, const char* name, struct topo** out,
+                           struct topo_error* error);
 typedef int (*fuzz_writer)(const struct topo* topo, char** text, size_t* bytes, struct topo_error* error);
 
 /* What we write we can read, and it has as many GPUs. */

@@ -5,4 +5,6 @@
 #include "test/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) { return fuzz_one(data, bytes, topo_read_nccl_xml_buffer); }
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  return fuzz_one(data, bytes, topo_read_nccl_xml_buffer);
+}

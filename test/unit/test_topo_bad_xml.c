@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_topo_bad_xml.c: files that are cut off, are not XML, are too deep or too large, or contradict themselves: an error that
- * says where, or a finding; and large machines, which are neither.
+ * test_topo_bad_xml.c: files that are cut off, are not XML, are too deep or too large, or contradict themselves: an
+ * error that says where, or a finding; and large machines, which are neither.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,8 @@ typedef int (*reader)(const char* data, size_t bytes, const char* name, struct t
 #define GPU(id, links) \
   "<pci busid=\"" id "\" class=\"0x030200\" vendor=\"0x10de\"><gpu dev=\"0\" sm=\"90\">" links "</gpu></pci>\n"
 #define LINK(target, count) "<nvlink target=\"" target "\" count=\"" count "\" tclass=\"0x030200\"/>"
-#define MATRIX(n, text) "<topology version=\"2.0\"><distances2 name=\"NVLinkBandwidth\" nbobjs=\"" n "\">" text "</distances2></topology>"
+#define MATRIX(n, text) \
+  "<topology version=\"2.0\"><distances2 name=\"NVLinkBandwidth\" nbobjs=\"" n "\">" text "</distances2></topology>"
 
 /* ---------------------------------------------------------------- errors */
 
@@ -166,17 +167,21 @@ static void test_findings(void** state) {
        "<object type=\"PCIDev\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] [10de:18be] a1\"/></topology>",
        "xml.duplicate", 2, "0000:01:00.0 stands here again", 1},
       {topo_read_hwloc_xml_buffer,
-       "<topology><object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] [10de:18be] "
+       "<topology><object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] "
+       "[10de:18be] "
        "a1\"/><distances2 name=\"NVLinkBandwidth\" nbobjs=\"1\"><indexes>7</indexes><u64values>25000</u64values>"
        "</distances2></topology>",
        "nvlink.self", 0, "to itself", 1},
       {topo_read_hwloc_xml_buffer,
-       "<topology><object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] [10de:18be] "
-       "a1\"/><distances2 name=\"NVLinkBandwidth\" nbobjs=\"2\"><indexes>7 8</indexes><u64values>0 25000 0 0</u64values>"
+       "<topology><object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] "
+       "[10de:18be] "
+       "a1\"/><distances2 name=\"NVLinkBandwidth\" nbobjs=\"2\"><indexes>7 8</indexes><u64values>0 25000 0 "
+       "0</u64values>"
        "</distances2></topology>",
        "nvlink.target", 0, "not a GPU, a switch or a CPU", 1},
       {topo_read_hwloc_xml_buffer,
-       "<topology><object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] [10de:18be] "
+       "<topology><object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] "
+       "[10de:18be] "
        "a1\"/><distances2 name=\"NVLinkBandwidth\" nbobjs=\"2\"><indexes>7 8</indexes><u64values>0 1234 0 0</u64values>"
        "</distances2></topology>",
        "nvlink.count", 0, "1234 MB/s", 1},
@@ -216,7 +221,8 @@ static void test_left_out(void** state) {
   topo_free(topo);
 }
 
-/* Links in the wild that end at nothing that is seen (virtual machines): all to all is concluded, and called assumed. */
+/* Links in the wild that end at nothing that is seen (virtual machines): all to all is concluded, and called
+ * assumed. */
 static void test_hidden_switches(void** state) {
   static const char hidden[] = CPU GPU("0000:01:00.0", "<nvlink target=\"fffffff:ff:ff.0\" count=\"18\"/>")
       GPU("0000:02:00.0", "<nvlink target=\"fffffff:ff:ff.0\" count=\"18\" tclass=\"0x068000\"/>") END_CPU;
@@ -249,7 +255,8 @@ static char* machine_of(int ngpus, size_t* bytes) {
   fputs("<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\">\n", stream);
   for (int g = 0; g < ngpus; ++g) {
     fprintf(stream, "<pci busid=\"%04x:%02x:00.0\" class=\"0x030200\"><gpu dev=\"%d\" sm=\"90\">", g / 200, g % 200, g);
-    for (int s = 0; s < 9; ++s) fprintf(stream, "<nvlink target=\"ffee:%02x:00.0\" count=\"2\" tclass=\"0x068000\"/>", s);
+    for (int s = 0; s < 9; ++s)
+      fprintf(stream, "<nvlink target=\"ffee:%02x:00.0\" count=\"2\" tclass=\"0x068000\"/>", s);
     fputs("</gpu></pci>\n", stream);
   }
   fputs("</cpu></system>\n", stream);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_topo_files.c: the topology files of test/data/topologies give the answers that are known of these machines, also after
- * having been written and read again, in either format.
+ * test_topo_files.c: the topology files of test/data/topologies give the answers that are known of these machines,
+ * also after having been written and read again, in either format.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,8 @@
 #define FOLDER "test/data/topologies/"
 
 typedef int (*reader)(const char* path, struct topo** out, struct topo_error* error);
-typedef int (*buffer_reader)(const char* data, size_t bytes, const char* name, struct topo** out, struct topo_error* error);
+typedef int (*buffer_reader)(const char* data, size_t bytes, const char* name, struct topo** out,
+                             struct topo_error* error);
 typedef int (*writer)(const struct topo* topo, char** text, size_t* bytes, struct topo_error* error);
 
 static struct topo* read_file(reader read, const char* path) {

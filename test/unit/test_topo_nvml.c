@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_topo_nvml.c: models from an NVML that answers as machines do: two H200s of a virtual machine, a fabric that is not up, GPUs
- * without NVLink, calls that fail; and the verdicts on them.
+ * test_topo_nvml.c: models from an NVML that answers as machines do: two H200s of a virtual machine, a fabric that
+ * is not up, GPUs without NVLink, calls that fail; and the verdicts on them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -327,7 +327,8 @@ static void test_what_does_not_answer(void** state) {
   machine_reset();
   machine.names_fail = 1;
   topo = discover(&fake);
-  assert_string_equal(topo->findings[0].text, "nvmlDeviceGetCudaComputeCapability of GPU 0000:00:07.0: GPU is lost (15)");
+  assert_string_equal(topo->findings[0].text,
+                      "nvmlDeviceGetCudaComputeCapability of GPU 0000:00:07.0: GPU is lost (15)");
   topo_free(topo);
   machine_reset();
   old.DeviceGetP2PStatus = NULL; /* nobody says it: not a guess */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hwloc_matrix.c: hwloc's NVLinkBandwidth distances: MB/s one way between GPUs, switches and CPUs. Counts of links follow from
- * them only where the bandwidth of one link is known.
+ * hwloc_matrix.c: hwloc's NVLinkBandwidth distances: MB/s one way between GPUs, switches and CPUs. Counts of links
+ * follow from them only where the bandwidth of one link is known.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -103,19 +103,21 @@ static uint32_t megabytes_of_link(const struct topo_gpu* gpu) {
   return arch->nvlink_version == 1 ? 20000 : arch->nvlink_version >= 5 ? 50000 : 25000;
 }
 
-static void apply_cell(const struct applier* applier, int g, const struct hwloc_named* end, uint32_t value, uint32_t link) {
+static void apply_cell(const struct applier* applier, int g, const struct hwloc_named* end, uint32_t value,
+                       uint32_t link) {
   struct topo* topo = applier->builder->topo;
   const struct topo_gpu* gpu = &topo->gpus[g];
   const uint32_t count = value / link;
   if (value % link || count > TOPO_MOST_LINKS) {
     topo_find(applier->builder, "nvlink.count", TOPO_FAIL, 0, "u64values",
-              "%u MB/s from GPU %s is not a number of NVLinks of %u MB/s, 1 to %d can be: left out", value, gpu->bus_id, link,
-              TOPO_MOST_LINKS);
+              "%u MB/s from GPU %s is not a number of NVLinks of %u MB/s, 1 to %d can be: left out", value, gpu->bus_id,
+              link, TOPO_MOST_LINKS);
     return;
   }
   switch (end->kind) {
     case HWLOC_NAMED_GPU:
-      topo_add_links(applier->builder, g, TOPO_REMOTE_GPU, topo->gpus[end->index].bus_id, (int)count, 0, applier->source);
+      topo_add_links(applier->builder, g, TOPO_REMOTE_GPU, topo->gpus[end->index].bus_id, (int)count, 0,
+                     applier->source);
       break;
     case HWLOC_NAMED_SWITCH:
       topo_add_links(applier->builder, g, TOPO_REMOTE_SWITCH, topo->switches[end->index].bus_id, (int)count, 0,
@@ -162,8 +164,8 @@ static void apply_row(const struct applier* applier, int row) {
   }
 }
 
-void hwloc_matrix_apply(struct topo_builder* builder, const struct hwloc_matrix* matrix, const struct hwloc_named* named,
-                        int nnamed, uint16_t source) {
+void hwloc_matrix_apply(struct topo_builder* builder, const struct hwloc_matrix* matrix,
+                        const struct hwloc_named* named, int nnamed, uint16_t source) {
   const int n = matrix->n;
   struct applier applier = {builder, matrix, calloc((size_t)n + 1, sizeof *applier.ends), source};
   struct hwloc_named* sorted = malloc(((size_t)nnamed + 1) * sizeof *sorted);

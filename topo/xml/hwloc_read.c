@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hwloc_read.c: hwloc's XML, of all its versions: NUMA nodes, the PCI tree, what OS devices say of GPUs, and the matrix of
- * NVLinks. Read without hwloc, so that no file can bring that down and errors have a line.
+ * hwloc_read.c: hwloc's XML, of all its versions: NUMA nodes, the PCI tree, what OS devices say of GPUs, and the
+ * matrix of NVLinks. Read without hwloc, so that no file can bring that down and errors have a line.
  */
 #include "topo/xml/hwloc_read.h"
 
@@ -31,7 +31,8 @@ struct hwloc_reader {
 
 static void named_add(struct hwloc_reader* reader, const char** attributes, int kind, int index) {
   int64_t gp_index;
-  if (xml_integer(&reader->xml, attributes, "gp_index", 0, INT64_MAX, &gp_index) || reader->nnamed >= MOST_NAMED) return;
+  if (xml_integer(&reader->xml, attributes, "gp_index", 0, INT64_MAX, &gp_index) || reader->nnamed >= MOST_NAMED)
+    return;
   if (reader->nnamed == reader->named_capacity) {
     const int capacity = reader->named_capacity * 2 + 64;
     struct hwloc_named* more = realloc(reader->named, (size_t)capacity * sizeof *more);
@@ -74,7 +75,8 @@ static void start_numa(struct hwloc_reader* reader, const char** attributes) {
   }
   xml_integer(&reader->xml, attributes, "os_index", 0, 1 << 20, &id);
   for (int i = 0; i < topo->nnumas; ++i) {
-    if (id >= 0 && topo->numas[i].id == id) xml_find(&reader->xml, "xml.duplicate", "NUMA node %d stands here again", (int)id);
+    if (id >= 0 && topo->numas[i].id == id)
+      xml_find(&reader->xml, "xml.duplicate", "NUMA node %d stands here again", (int)id);
   }
   const int at = topo_add_numa(&reader->xml.builder, (int)id, reader->source);
   if (at < 0) return;
@@ -128,7 +130,8 @@ static void describe_device(struct hwloc_reader* reader, int at, const unsigned 
     index = topo_add_gpu(builder, device->bus_id, at);
     const int sm = topo_sm_of_device(device->device);
     if (index >= 0) {
-      if (sm) topo->gpus[index].sm = topo_known(sm, topo_add_source(builder, "PCI device id in %.200s", reader->xml.name));
+      if (sm)
+        topo->gpus[index].sm = topo_known(sm, topo_add_source(builder, "PCI device id in %.200s", reader->xml.name));
       topo->gpus[index].nvlink_active = topo_unknown(reader->source);
     }
   }
@@ -238,7 +241,8 @@ static void read_links(struct hwloc_reader* reader, int g, const char* text) {
     topo_add_links(&reader->xml.builder, g, remotes[r], target, (int)count, 0, reader->source);
     return;
   }
-  xml_find(&reader->xml, "xml.value", "%s=\"%.60s\" does not say where links end: it is left out", TOPO_LINKS_INFO, text);
+  xml_find(&reader->xml, "xml.value", "%s=\"%.60s\" does not say where links end: it is left out", TOPO_LINKS_INFO,
+           text);
 }
 
 static void gpu_info(struct hwloc_reader* reader, int g, const char* name, const char* value) {

@@ -34,8 +34,8 @@ void hwloc_matrix_text(struct xml_reader* xml, struct hwloc_matrix* matrix, int 
 /* Its end: the matrix is whole. */
 void hwloc_matrix_end(struct xml_reader* xml, struct hwloc_matrix* matrix);
 /* After all objects: the links of the GPUs in it. */
-void hwloc_matrix_apply(struct topo_builder* builder, const struct hwloc_matrix* matrix, const struct hwloc_named* named,
-                        int nnamed, uint16_t source);
+void hwloc_matrix_apply(struct topo_builder* builder, const struct hwloc_matrix* matrix,
+                        const struct hwloc_named* named, int nnamed, uint16_t source);
 void hwloc_matrix_free(struct hwloc_matrix* matrix);
 
 #endif

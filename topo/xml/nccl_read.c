@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl_read.c: NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it and as people write it by hand. What contradicts itself
- * is a finding and left out; what is no topology at all is an error.
+ * nccl_read.c: NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it and as people write it by hand. What
+ * contradicts itself is a finding and left out; what is no topology at all is an error.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,8 @@ static void start_cpu(struct nccl_reader* reader, const char** attributes) {
   }
   xml_integer(&reader->xml, attributes, "numaid", -1, 1 << 20, &id);
   for (int i = 0; i < topo->nnumas; ++i) {
-    if (id >= 0 && topo->numas[i].id == id) xml_find(&reader->xml, "xml.duplicate", "NUMA node %d stands here again", (int)id);
+    if (id >= 0 && topo->numas[i].id == id)
+      xml_find(&reader->xml, "xml.duplicate", "NUMA node %d stands here again", (int)id);
   }
   const int at = topo_add_numa(&reader->xml.builder, (int)id, reader->source);
   place(reader, PLACE_CPU, at);
@@ -131,7 +132,8 @@ static void start_pci(struct nccl_reader* reader, const char** attributes) {
     return;
   }
   if (topo_device_find(topo, bus_id) >= 0) {
-    xml_find(&reader->xml, "xml.duplicate", "PCI device %s stands here again: it and what is in it is left out", bus_id);
+    xml_find(&reader->xml, "xml.duplicate", "PCI device %s stands here again: it and what is in it is left out",
+             bus_id);
     return;
   }
   if (topo->ndevices >= TOPO_MOST_DEVICES) {
@@ -140,8 +142,8 @@ static void start_pci(struct nccl_reader* reader, const char** attributes) {
   }
   const int in_pci = parent_place(reader) == PLACE_PCI;
   const int numa = in_pci ? topo->devices[parent_index(reader)].numa : parent_index(reader);
-  const int at = topo_add_device(&reader->xml.builder, bus_id, TOPO_DEVICE_OTHER, in_pci ? parent_index(reader) : -1, numa,
-                                 reader->source);
+  const int at = topo_add_device(&reader->xml.builder, bus_id, TOPO_DEVICE_OTHER, in_pci ? parent_index(reader) : -1,
+                                 numa, reader->source);
   if (at < 0) return;
   place(reader, PLACE_PCI, at);
   xml_integer(&reader->xml, attributes, "class", 0, 0xffffff, &class_id);
@@ -195,7 +197,8 @@ static void start_nvlink(struct nccl_reader* reader, const char** attributes) {
   int64_t count = 0, class_id = 0;
   place(reader, PLACE_NONE, -1);
   if (!text || topo_bus_id_parse(text, target)) {
-    xml_find(&reader->xml, "xml.value", "target=\"%.40s\" is not a PCI bus id: the links are left out", text ? text : "");
+    xml_find(&reader->xml, "xml.value", "target=\"%.40s\" is not a PCI bus id: the links are left out",
+             text ? text : "");
     return;
   }
   xml_integer(&reader->xml, attributes, "tclass", 0, 0xffffff, &class_id);
@@ -206,7 +209,8 @@ static void start_nvlink(struct nccl_reader* reader, const char** attributes) {
     return;
   }
   if (strcmp(target, gpu->bus_id) == 0) {
-    xml_find(&reader->xml, "nvlink.self", "GPU %s has %d NVLinks to itself: they are left out", gpu->bus_id, (int)count);
+    xml_find(&reader->xml, "nvlink.self", "GPU %s has %d NVLinks to itself: they are left out", gpu->bus_id,
+             (int)count);
     return;
   }
   if (topo_bus_id_hidden(target)) target[0] = '\0';
@@ -215,8 +219,8 @@ static void start_nvlink(struct nccl_reader* reader, const char** attributes) {
                                   : class_id >> 16 == 0x03      ? TOPO_REMOTE_GPU
                                                                 : TOPO_REMOTE_UNKNOWN;
   /* A GPU whose bus id is hidden could be anything. */
-  topo_add_links(&reader->xml.builder, g, remote == TOPO_REMOTE_GPU && !target[0] ? TOPO_REMOTE_UNKNOWN : remote, target,
-                 (int)count, 0, reader->source);
+  topo_add_links(&reader->xml.builder, g, remote == TOPO_REMOTE_GPU && !target[0] ? TOPO_REMOTE_UNKNOWN : remote,
+                 target, (int)count, 0, reader->source);
 }
 
 static void start_nic(struct nccl_reader* reader) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parse.h: what both readers need of an XML parser (expat): a file or a buffer in pieces, limits, and errors that say where.
+ * parse.h: what both readers need of an XML parser (expat): a file or a buffer in pieces, limits, and errors that
+ * say where.
  */
 #ifndef ARFUSION_TOPO_XML_PARSE_H_
 #define ARFUSION_TOPO_XML_PARSE_H_
@@ -45,7 +46,8 @@ int xml_line(const struct xml_reader* reader);
 /* An attribute's text; NULL if there is none. */
 const char* xml_attribute(const char** attributes, const char* name);
 
-/* A whole number, decimal or 0x...: 0, or -1 where there is none or it is not from min to max; the latter is a finding. */
+/* A whole number, decimal or 0x...: 0, or -1 where there is none or it is not from min to max; the latter is a
+ * finding. */
 int xml_integer(struct xml_reader* reader, const char** attributes, const char* name, int64_t min, int64_t max,
                 int64_t* value);
 
