@@ -4,15 +4,16 @@
 #
 #   bash test/gpu/session.sh OUTDIR [STEP...]        with no STEP, all of them
 #
-# OUTDIR gets a log for each step, the JSON documents, and summary.txt. Each step has a time limit. Ends with
-# `N passed, N failed`. B: the build folder (build).
+# OUTDIR gets a log for each step, the JSON documents, the plot, and summary.txt. Each step has a time limit; one that
+# lacks a program of others (gnuplot, PyTorch) is skipped. Ends with `N passed, N failed, N skipped`. B: the build folder
+# (build). PYTHON: the Python that has PyTorch (python3).
 set -u
 out=${1:?usage: session.sh OUTDIR [STEP...]}
 shift
 steps=" $* "
-: "${B:=build}"
+: "${B:=build}" "${PYTHON:=python3}"
 mkdir -p "$out"
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 cases=test/data/cases.json
 
@@ -21,7 +22,11 @@ step() { # step NAME LIMIT COMMAND...: one step
   shift 2
   [ "$steps" = "  " ] || [[ $steps == *" $name "* ]] || return 0
   timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
-  if [ $status = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  case $status in
+    0) passed=$((passed + 1)) ;;
+    77) skipped=$((skipped + 1)) ;;
+    *) failed=$((failed + 1)) ;;
+  esac
   printf '%-28s exit %d, %d s: %s\n' "$name" $status $((SECONDS - start)) "$(tail -n 1 "$out/$name.log")" |
     tee -a "$out/summary.txt"
 }
@@ -32,8 +37,17 @@ tune() { # the table of this machine, and the plugin reads it
   "$B/arfusion-bench" tune --device cuda -o "$out/tuning.txt" &&
     ARFUSION_TUNING_FILE=$out/tuning.txt "$B/arfusion-bench" perf --device cuda --tokens 1,128,2048 --hidden 4096
 }
-export -f check legacy tune
-export B cases out
+peers() {
+  "$PYTHON" -c 'import torch' 2>/dev/null || { echo "$PYTHON has no torch"; exit 77; }
+  "$PYTHON" test/bench/perf_peers.py -o "$out/peers.json"
+}
+plot() { # what perf measured, and the peers where they were
+  command -v gnuplot >/dev/null || { echo "gnuplot is not there"; exit 77; }
+  [ ! -e "$out/peers.json" ] || "$B/arfusion-bench" plot "$out/perf.json" "$out/peers.json" -o "$out/peers.svg" || exit 1
+  "$B/arfusion-bench" plot "$out/perf.json" -o "$out/perf.svg"
+}
+export -f check legacy tune peers plot
+export B PYTHON cases out
 
 nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$out/machine.txt" 2>&1
 step kernels 240 "$B/test/gpu/test_cuda_kernels"
@@ -46,6 +60,8 @@ step check-legacy-threads 150 bash -c 'legacy check --ranks-as threads'
 step kernel-times 60 "$B/test/gpu/bench_kernels"
 step perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
 step tune 150 bash -c tune
+step peers 420 bash -c peers
+step plot 60 bash -c plot
 step demo 120 "$B/arfusion-bench" demo
-echo "$passed passed, $failed failed" | tee -a "$out/summary.txt"
+echo "$passed passed, $failed failed, $skipped skipped" | tee -a "$out/summary.txt"
 [ $failed = 0 ]
