@@ -41,8 +41,9 @@ static const struct argp parser = {
     .args_doc = "FILE.json...",
     .doc =
         "Draws what `perf --json` wrote: time against tokens, a panel for each hidden, a curve for each path.\v"
-        "Several documents are drawn together; machine and data type are those of the first. Of each path the graph "
-        "with dependent launch is drawn, or what is nearest to it. Needs gnuplot. Exit code: 0, or 2 for an error."};
+        "Several documents are drawn together if they agree in data type, ranks and pattern; the machine that is named "
+        "is the first one's. Of each path the graph with dependent launch is drawn, or what is nearest to it. Needs "
+        "gnuplot. Exit code: 0, or 2 for an error."};
 
 static int write_file(const char* name, const char* data, size_t bytes) {
   FILE* file = fopen(name, "w");
