@@ -75,7 +75,7 @@ int plot_run_gnuplot(const char* script, size_t script_bytes, char** svg, size_t
   static const char* const names[STREAMS] = {"script", "svg", "errors"};
   int streams[STREAMS] = {-1, -1, -1}, status = 0, result = -1;
   for (int i = 0; i < STREAMS; i++) {
-    streams[i] = memfd_create(names[i], MFD_CLOEXEC);
+    streams[i] = memfd_create(names[i], 0);
     if (streams[i] < 0) goto err_errno;
   }
   if (write_all(streams[IN], script, script_bytes) != 0 || lseek(streams[IN], 0, SEEK_SET) != 0) goto err_errno;
