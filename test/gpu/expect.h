@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expect.h: what test_cuda_kernels.c counts, and the random numbers it draws.
+ * expect.h: what test_cuda_kernels.c counts.
  */
 #ifndef ARFUSION_TEST_GPU_EXPECT_H_
 #define ARFUSION_TEST_GPU_EXPECT_H_
@@ -11,7 +11,6 @@
 #include "kernels/op.h"
 
 static int passed, failed;
-static uint32_t state = 1;
 static arfusionAlgorithm_t algorithm; /* that operations are planned for; arfusionAlgoAuto: drawn */
 
 static void expect(int ok, const char* what) {
@@ -19,14 +18,6 @@ static void expect(int ok, const char* what) {
   else ++failed;
   if (!ok) printf("FAILED: %s, algorithm %d\n", what, (int)algorithm);
   fflush(stdout);
-}
-
-/* xorshift */
-static uint32_t draw(uint32_t below) {
-  state ^= state << 13;
-  state ^= state >> 17;
-  state ^= state << 5;
-  return state % below;
 }
 
 #endif

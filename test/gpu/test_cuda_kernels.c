@@ -8,7 +8,7 @@
  */
 #include <unistd.h>
 
-#include "test/gpu/reference.h"
+#include "test/gpu/plan.h"
 #include "test/gpu/world.h"
 
 #include "test/gpu/expect.h" /* last: its names would be shadowed */
@@ -18,95 +18,57 @@
 #define SLOT_BYTES ((int64_t)1 << 20)
 #define TIMEOUT_NS (20ull * 1000 * 1000 * 1000)
 
+static struct plan plan;
+static arfusionAlgorithm_t chosen[BATCH]; /* for plan.planned[k] */
+static unsigned char* device[ARFUSION_MAX_RANKS]; /* arenas on the GPUs */
+
 /* ---------------------------------------------------------------- arenas */
 
-struct arena {
-  unsigned char *host, *device;
-  size_t used;
-};
-
-/* An operation of one rank, with pointers into the host arena. */
-struct planned {
-  struct kernel_op op;
-  arfusionAlgorithm_t algorithm;
-};
-
-static struct arena arenas[ARFUSION_MAX_RANKS];
-static struct planned plan[BATCH][ARFUSION_MAX_RANKS];
-static int planned_count;
-
-static void arenas_make(const struct world* w) {
+static void arenas_make(const struct world* w, uint32_t random) {
+  plan_make(&plan, w->nranks, ARENA_BYTES, BATCH, random);
   for (int r = 0; r < w->nranks; ++r) {
     CHECK(cudaSetDevice(w->device[r]));
-    CHECK(cudaMalloc((void**)&arenas[r].device, ARENA_BYTES));
-    arenas[r].host = malloc(ARENA_BYTES);
-    if (!arenas[r].host) exit(1);
+    CHECK(cudaMalloc((void**)&device[r], ARENA_BYTES));
   }
 }
 
 static void arenas_free(const struct world* w) {
-  for (int r = 0; r < w->nranks; ++r) {
-    CHECK(cudaFree(arenas[r].device));
-    free(arenas[r].host);
-  }
-}
-
-static void arenas_clear(const struct world* w) {
-  planned_count = 0;
-  for (int r = 0; r < w->nranks; ++r) {
-    arenas[r].used = 0;
-    memset(arenas[r].host, 0xa5, ARENA_BYTES);
-  }
+  for (int r = 0; r < w->nranks; ++r) CHECK(cudaFree(device[r]));
+  plan_free(&plan);
 }
 
 static void arenas_upload(const struct world* w) {
-  for (int r = 0; r < w->nranks; ++r)
-    CHECK(cudaMemcpy(arenas[r].device, arenas[r].host, ARENA_BYTES, cudaMemcpyDefault));
+  for (int r = 0; r < w->nranks; ++r) CHECK(cudaMemcpy(device[r], plan.arena[r], ARENA_BYTES, cudaMemcpyDefault));
   for (int r = 0; r < w->nranks; ++r) {
     CHECK(cudaSetDevice(w->device[r]));
     CHECK(cudaDeviceSynchronize());
   }
 }
 
-static const void* to_device(int rank, const void* host) {
-  return host ? arenas[rank].device + ((const unsigned char*)host - arenas[rank].host) : NULL;
+static struct kernel_op device_op(int rank, int k) {
+  return plan_op(&plan.planned[k].op[rank], plan.arena[rank], device[rank]);
 }
 
-static struct kernel_op device_op(int rank, const struct kernel_op* host) {
-  struct kernel_op op = *host;
-  op.input = to_device(rank, op.input);
-  op.residual_in = to_device(rank, op.residual_in);
-  op.gamma = to_device(rank, op.gamma);
-  op.allreduce_out = (void*)to_device(rank, op.allreduce_out);
-  op.residual_out = (void*)to_device(rank, op.residual_out);
-  op.norm_out = (void*)to_device(rank, op.norm_out);
-  return op;
-}
-
-/* Compares with the reference; the first difference of each rank is printed. */
+/* Compares with the reference; the first difference of each rank is printed, and whose it is. */
 static int arenas_equal(const struct world* w) {
   static unsigned char seen[ARENA_BYTES];
   int equal = 1;
   for (int r = 0; r < w->nranks; ++r) {
-    CHECK(cudaMemcpy(seen, arenas[r].device, ARENA_BYTES, cudaMemcpyDefault));
-    if (memcmp(seen, arenas[r].host, ARENA_BYTES) == 0) continue;
+    CHECK(cudaMemcpy(seen, device[r], ARENA_BYTES, cudaMemcpyDefault));
+    if (memcmp(seen, plan.arena[r], ARENA_BYTES) == 0) continue;
     size_t i = 0, wrong = 0;
-    while (seen[i] == arenas[r].host[i]) ++i;
-    for (size_t k = i; k < ARENA_BYTES; ++k) wrong += seen[k] != arenas[r].host[k];
+    while (seen[i] == plan.arena[r][i]) ++i;
+    for (size_t k = i; k < ARENA_BYTES; ++k) wrong += seen[k] != plan.arena[r][k];
     printf("rank %d: %zu bytes differ from byte %zu on\n", r, wrong, i);
-    for (int k = 0; k < planned_count; ++k) {
-      const struct kernel_op* op = &plan[k][r].op;
-      const unsigned char* at = arenas[r].host + i;
-      const int64_t bytes = op->tokens * op->hidden * 2;
+    for (int k = 0; k < plan.count; ++k) {
+      const struct kernel_op* op = &plan.planned[k].op[r];
+      const unsigned char* at = plan.arena[r] + i;
+      const int64_t bytes = op->tokens * op->hidden * kernel_element_size(op->dtype);
       const unsigned char* outs[] = {op->allreduce_out, op->residual_out, op->norm_out};
       for (int o = 0; o < 3; ++o) {
-        if (outs[o] && at >= outs[o] && at < outs[o] + bytes) {
-          printf("  op %d algorithm %d output %d: pattern %d dtype %d gamma %d %lld x %lld residual %d in place %d "
-                 "flags %u\n",
-                 k, (int)plan[k][r].algorithm, o, (int)op->pattern, (int)op->dtype, (int)op->gamma_dtype,
-                 (long long)op->tokens, (long long)op->hidden, op->residual_in != NULL, op->norm_out == op->input,
-                 op->flags);
-        }
+        if (!outs[o] || at < outs[o] || at >= outs[o] + bytes) continue;
+        printf("  operation %d, algorithm %d: ", k, (int)chosen[k]);
+        plan_print(op, plan.arena[r]);
       }
     }
     equal = 0;
@@ -114,210 +76,44 @@ static int arenas_equal(const struct world* w) {
   return equal;
 }
 
-/* ---------------------------------------------------------------- making operations */
+/* ---------------------------------------------------------------- running operations */
 
-enum values { VALUES_PLAIN, VALUES_MIXED, VALUES_WILD, VALUES_KINDS };
-
-static void fill_values(void* p, int64_t count, arfusionDataType_t dtype, enum values values) {
-  for (int64_t i = 0; i < count; ++i) {
-    float f = (float)draw(65536) / 32768.0f - 1.0f;
-    const uint32_t pick = values == VALUES_PLAIN ? 99 : draw(16);
-    if (pick == 0) f = -0.0f;
-    if (pick == 1) f = 0.0f;
-    if (pick == 2) f *= dtype == arfusionFloat16 ? 0x1p-15f : 0x1p-130f;
-    ref_store(p, i, f, dtype);
-    if (values == VALUES_WILD && draw(4096) == 0) { /* any bits: NaN, infinity, the sentinel */
-      const uint32_t bits = draw(4) == 0 ? KERNEL_SENTINEL : draw(0xffffffffu);
-      memcpy((char*)p + i * kernel_element_size(dtype), &bits, (size_t)kernel_element_size(dtype));
-    }
-  }
-}
-
-/* `bytes` in a rank's arena, `skew` bytes off a multiple of 256. NULL: full. */
-static void* place(int rank, int64_t bytes, int64_t skew) {
-  struct arena* a = &arenas[rank];
-  const size_t start = (a->used + 255) / 256 * 256;
-  if (start + (size_t)(bytes + skew) > ARENA_BYTES) return NULL;
-  a->used = start + (size_t)(bytes + skew);
-  return a->host + start + skew;
-}
-
-struct shape {
-  arfusionPattern_t pattern;
-  arfusionDataType_t dtype;
-  int64_t tokens, hidden;
-};
-
-/* Rows of a tensor of `shape`, filled if asked for. */
-static void* place_rows(int rank, const struct shape* s, int64_t stride, int64_t skew, int filled, enum values values) {
-  const int64_t size = kernel_element_size(s->dtype);
-  char* p = place(rank, ((s->tokens - 1) * stride + s->hidden) * size, skew);
-  for (int64_t t = 0; p && filled && t < s->tokens; ++t)
-    fill_values(p + t * stride * size, s->hidden, s->dtype, values);
-  return p;
-}
-
-static int64_t draw_stride(const struct shape* s) {
-  return s->pattern == arfusionPatternAllReduce || draw(2) ? s->hidden : s->hidden + (int64_t)draw(20);
-}
-
-static int64_t draw_skew(const struct shape* s) {
-  return draw(3) ? 0 : (int64_t)draw(16) * kernel_element_size(s->dtype);
-}
-
-/* Plans one operation on one rank, with everything local drawn. 0: the arena is full. */
-static int plan_local(int rank, const struct shape* s, arfusionDataType_t gamma_dtype, enum values values) {
-  struct kernel_op* op = &plan[planned_count][rank].op;
-  memset(op, 0, sizeof *op);
-  op->pattern = s->pattern;
-  op->dtype = s->dtype;
-  op->gamma_dtype = gamma_dtype;
-  op->tokens = s->tokens;
-  op->hidden = s->hidden;
-  op->flags = draw(4); /* dependent launch, early trigger */
-  op->input_stride = draw_stride(s);
-  const struct kernel_op* before = planned_count ? &plan[planned_count - 1][rank].op : NULL;
-  if (before && before->norm_out && before->dtype == s->dtype && s->pattern == arfusionPatternAllReduce &&
-      before->norm_out_stride == before->hidden && before->tokens * before->hidden >= s->hidden && draw(2)) {
-    op->input = before->norm_out; /* what the kernel before has written, while it may still be running */
-  } else {
-    op->input = place_rows(rank, s, op->input_stride, draw_skew(s), 1, values);
-  }
-  if (!op->input) return 0;
-  if (s->pattern == arfusionPatternAllReduce) {
-    op->allreduce_out = draw(2) ? (void*)op->input : place_rows(rank, s, s->hidden, draw_skew(s), 0, values);
-    return op->allreduce_out != NULL;
-  }
-  op->eps = draw(2) ? 1e-5f : 1e-6f;
-  op->weight_bias = (float)draw(2);
-  if (draw(4)) {
-    op->residual_in_stride = draw_stride(s);
-    op->residual_in = place_rows(rank, s, op->residual_in_stride, draw_skew(s), 1, values);
-    if (!op->residual_in) return 0;
-  }
-  const uint32_t outputs = 1 + draw(3);
-  if (outputs & 1) {
-    op->norm_out_stride = op->input_stride;
-    op->norm_out = (void*)op->input;
-    if (draw(3)) {
-      op->norm_out_stride = draw_stride(s);
-      op->norm_out = place_rows(rank, s, op->norm_out_stride, draw_skew(s), 0, values);
-    }
-    const int64_t gamma_size = kernel_element_size(gamma_dtype);
-    void* gamma = place(rank, s->hidden * gamma_size, draw(3) ? 0 : (int64_t)draw(16) * gamma_size);
-    if (!op->norm_out || !gamma) return 0;
-    fill_values(gamma, s->hidden, gamma_dtype, VALUES_PLAIN);
-    op->gamma = gamma;
-  }
-  if (outputs & 2) {
-    op->residual_out_stride = op->residual_in_stride;
-    op->residual_out = (void*)op->residual_in;
-    if (!op->residual_in || draw(3)) {
-      op->residual_out_stride = draw_stride(s);
-      op->residual_out = place_rows(rank, s, op->residual_out_stride, draw_skew(s), 0, values);
-    }
-    if (!op->residual_out) return 0;
-  }
+static int add(const struct world* w, const struct plan_shape* s) {
+  const arfusionAlgorithm_t which =
+      algorithm ? algorithm : (arfusionAlgorithm_t)(arfusionAlgoOneshotLamport + (int)plan_draw(&plan, 3));
+  if (kernel_slot_bytes(s->tokens, s->hidden, s->dtype) >
+      (int64_t)cuda_layout_launch_bytes(&w->comm[0].layout, which)) return 0;
+  if (!plan_add(&plan, s)) return 0;
+  chosen[plan.count - 1] = which;
   return 1;
 }
 
-static int plan_add(const struct world* w, const struct shape* s) {
-  const arfusionDataType_t gamma_dtype = draw(3) ? s->dtype : arfusionFloat32;
-  const enum values values = (enum values)draw(VALUES_KINDS);
-  const arfusionAlgorithm_t chosen =
-      algorithm ? algorithm : (arfusionAlgorithm_t)(arfusionAlgoOneshotLamport + (int)draw(3));
-  if (planned_count == BATCH || kernel_slot_bytes(s->tokens, s->hidden, s->dtype) >
-                                    (int64_t)cuda_layout_launch_bytes(&w->comm[0].layout, chosen))
-    return 0;
-  for (int r = 0; r < w->nranks; ++r) {
-    plan[planned_count][r].algorithm = chosen;
-    if (!plan_local(r, s, gamma_dtype, values)) return 0;
-  }
-  ++planned_count;
-  return 1;
-}
-
-static struct shape draw_shape(void) {
-  static const arfusionDataType_t dtypes[] = {arfusionBfloat16, arfusionFloat16, arfusionFloat32};
-  static const int64_t usual[] = {2880, 4096, 5120, 7168, 8192, 16384, 12288};
-  struct shape s;
-  s.pattern = draw(3) ? arfusionPatternResidualRmsNorm : arfusionPatternAllReduce;
-  s.dtype = dtypes[draw(3)];
-  s.tokens = 1;
-  if (s.pattern == arfusionPatternAllReduce) {
-    s.hidden = 1 + (int64_t)(draw(2) ? draw(300) : draw(4) ? draw(20000) : draw(250000));
-    return s;
-  }
-  const int64_t step = 16 / kernel_element_size(s.dtype);
-  s.hidden = draw(2)   ? usual[draw(7)]
-             : draw(3) ? step * (1 + (int64_t)draw(400))
-                       : step * (1 + (int64_t)draw(65536 / (uint32_t)step));
-  const int64_t most = (s.hidden > 16384 ? 100000 : 40000) / s.hidden;
-  s.tokens = 1 + (int64_t)draw((uint32_t)(most < 600 ? most + 1 : 600));
-  return s;
-}
-
-/* ---------------------------------------------------------------- running them */
-
-static void reference_run(const struct world* w, int k) {
-  const struct kernel_op* first = &plan[k][0].op;
-  const void* inputs[ARFUSION_MAX_RANKS];
-  float* sums = malloc((size_t)(first->tokens * first->hidden) * sizeof *sums);
-  if (!sums) exit(1);
-  for (int r = 0; r < w->nranks; ++r) inputs[r] = plan[k][r].op.input;
-  for (int64_t t = 0; t < first->tokens; ++t) {
-    for (int64_t i = 0; i < first->hidden; ++i) {
-      int64_t index[ARFUSION_MAX_RANKS];
-      for (int r = 0; r < w->nranks; ++r) index[r] = t * plan[k][r].op.input_stride + i;
-      sums[t * first->hidden + i] = ref_sum(inputs, index, w->nranks, first->dtype);
-    }
-  }
-  float* row = malloc((size_t)first->hidden * sizeof *row);
-  if (!row) exit(1);
-  for (int r = 0; r < w->nranks; ++r) {
-    const struct kernel_op* op = &plan[k][r].op;
-    for (int64_t t = 0; t < op->tokens; ++t) {
-      memcpy(row, sums + t * op->hidden, (size_t)op->hidden * sizeof *row);
-      if (op->pattern == arfusionPatternAllReduce) {
-        for (int64_t i = 0; i < op->hidden; ++i) ref_store(op->allreduce_out, i, row[i], op->dtype);
-      } else {
-        ref_epilogue_row(op, t, row);
-      }
-    }
-  }
-  free(row);
-  free(sums);
+static void launch(struct world* w, int rank, int k) {
+  const struct kernel_op op = device_op(rank, k);
+  world_launch(w, rank, chosen[k], &op);
 }
 
 /* Enqueues the whole plan on all ranks, one rank sometimes late. */
-static void plan_launch(struct world* w, int delays) {
-  for (int k = 0; k < planned_count; ++k) {
-    const int start = (int)draw((uint32_t)w->nranks);
+static void plan_launch(struct world* w) {
+  for (int k = 0; k < plan.count; ++k) {
+    const int start = (int)plan_draw(&plan, (uint32_t)w->nranks);
     for (int i = 0; i < w->nranks; ++i) {
-      const int r = (start + i) % w->nranks;
-      const struct kernel_op op = device_op(r, &plan[k][r].op);
-      if (delays && draw(16) == 0) usleep(draw(200));
-      world_launch(w, r, plan[k][r].algorithm, &op);
+      if (plan_draw(&plan, 16) == 0) usleep(plan_draw(&plan, 200));
+      launch(w, (start + i) % w->nranks, k);
     }
   }
 }
 
 static int world_healthy(const struct world* w) {
-  for (int r = 0; r < w->nranks; ++r) {
-    const struct kernel_failure* f = w->comm[r].failure;
-    if (f->kind != KERNEL_FAILURE_NONE) {
-      printf("rank %d failed: kind %u, waited for rank %u, epoch %llu, token %lld\n", r, f->kind, f->peer,
-             (unsigned long long)f->epoch, (long long)f->token);
-      return 0;
-    }
-  }
-  return 1;
+  int healthy = 1;
+  for (int r = 0; r < w->nranks; ++r) healthy &= world_rank_healthy(w, r);
+  return healthy;
 }
 
 static int plan_run(struct world* w) {
   arenas_upload(w);
-  plan_launch(w, 1);
-  for (int k = 0; k < planned_count; ++k) reference_run(w, k);
+  plan_launch(w);
+  for (int k = 0; k < plan.count; ++k) plan_reference(&plan, k);
   world_sync(w);
   return arenas_equal(w) & world_healthy(w);
 }
@@ -330,7 +126,7 @@ static void set_epochs(struct world* w, uint64_t epoch) {
 /* ---------------------------------------------------------------- tests */
 
 static void test_shapes(struct world* w) {
-  static const struct shape shapes[] = {
+  static const struct plan_shape shapes[] = {
       {arfusionPatternResidualRmsNorm, arfusionBfloat16, 1, 8},
       {arfusionPatternResidualRmsNorm, arfusionFloat32, 2, 4},
       {arfusionPatternResidualRmsNorm, arfusionFloat32, 3, 12},
@@ -353,8 +149,8 @@ static void test_shapes(struct world* w) {
   };
   int ok = 1;
   for (int round = 0; round < 2; ++round) {
-    arenas_clear(w);
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; ++i) plan_add(w, &shapes[i]);
+    plan_clear(&plan);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; ++i) add(w, &shapes[i]);
     ok &= plan_run(w);
   }
   expect(ok, "fixed shapes");
@@ -363,25 +159,25 @@ static void test_shapes(struct world* w) {
 /* As much as one launch takes: of the flat pattern, and in rows of one vector. */
 static void test_largest(struct world* w) {
   const int64_t bytes = (int64_t)cuda_layout_launch_bytes(&w->comm[0].layout, algorithm);
-  const struct shape flat = {arfusionPatternAllReduce, arfusionBfloat16, 1, bytes / 2};
+  const struct plan_shape flat = {arfusionPatternAllReduce, arfusionBfloat16, 1, bytes / 2};
   const int64_t tokens = bytes / 16 < 40000 ? bytes / 16 : 40000;
-  const struct shape rows = {arfusionPatternResidualRmsNorm, arfusionFloat16, tokens, 8};
-  arenas_clear(w);
-  expect(plan_add(w, &flat) && plan_run(w), "the largest launch");
-  arenas_clear(w);
-  expect(plan_add(w, &rows) && plan_run(w), "many short rows");
+  const struct plan_shape rows = {arfusionPatternResidualRmsNorm, arfusionFloat16, tokens, 8};
+  plan_clear(&plan);
+  expect(add(w, &flat) && plan_run(w), "the largest launch");
+  plan_clear(&plan);
+  expect(add(w, &rows) && plan_run(w), "many short rows");
 }
 
 static void test_random(struct world* w, int operations) {
   int ok = 1;
   for (int done = 0; done < operations && ok;) {
-    arenas_clear(w);
+    plan_clear(&plan);
     for (;;) {
-      const struct shape s = draw_shape();
-      if (!plan_add(w, &s)) break;
+      const struct plan_shape s = plan_draw_shape(&plan);
+      if (!add(w, &s)) break;
     }
     ok &= plan_run(w);
-    done += planned_count;
+    done += plan.count;
   }
   expect(ok, "random operations, back to back");
 }
@@ -389,33 +185,30 @@ static void test_random(struct world* w, int operations) {
 static void test_wrap(struct world* w) {
   world_reset(w);
   set_epochs(w, 0xfffffffdull);
-  arenas_clear(w);
+  plan_clear(&plan);
   for (int k = 0; k < 12; ++k) {
-    const struct shape s = {arfusionPatternResidualRmsNorm, arfusionBfloat16, 1 + k % 5, 2880};
-    plan_add(w, &s);
+    const struct plan_shape s = {arfusionPatternResidualRmsNorm, arfusionBfloat16, 1 + k % 5, 2880};
+    add(w, &s);
   }
   expect(plan_run(w), "epochs across 2^32");
   uint64_t epoch;
   CHECK(cudaMemcpy(&epoch, w->comm[0].workspace[0], sizeof epoch, cudaMemcpyDefault));
-  expect(epoch == 0xfffffffdull + (uint64_t)planned_count, "each operation advances the epoch by one");
+  expect(epoch == 0xfffffffdull + (uint64_t)plan.count, "each operation advances the epoch by one");
 }
 
 static void test_graph(struct world* w) {
   cudaGraphExec_t exec[ARFUSION_MAX_RANKS];
-  arenas_clear(w);
+  plan_clear(&plan);
   for (int k = 0; k < 8; ++k) {
-    const struct shape s = {k % 3 ? arfusionPatternResidualRmsNorm : arfusionPatternAllReduce, arfusionBfloat16, 1,
-                            4096};
-    plan_add(w, &s);
+    const struct plan_shape s = {k % 3 ? arfusionPatternResidualRmsNorm : arfusionPatternAllReduce, arfusionBfloat16,
+                                 1, 4096};
+    add(w, &s);
   }
   for (int r = 0; r < w->nranks; ++r) {
     cudaGraph_t graph;
     CHECK(cudaSetDevice(w->device[r]));
     CHECK(cudaStreamBeginCapture(w->stream[r], cudaStreamCaptureModeRelaxed));
-    for (int k = 0; k < planned_count; ++k) {
-      const struct kernel_op op = device_op(r, &plan[k][r].op);
-      world_launch(w, r, plan[k][r].algorithm, &op);
-    }
+    for (int k = 0; k < plan.count; ++k) launch(w, r, k);
     CHECK(cudaStreamEndCapture(w->stream[r], &graph));
     CHECK(cudaGraphInstantiate(&exec[r], graph, 0));
     CHECK(cudaGraphDestroy(graph));
@@ -426,7 +219,7 @@ static void test_graph(struct world* w) {
       CHECK(cudaSetDevice(w->device[r]));
       CHECK(cudaGraphLaunch(exec[r], w->stream[r]));
     }
-    for (int k = 0; k < planned_count; ++k) reference_run(w, k);
+    for (int k = 0; k < plan.count; ++k) plan_reference(&plan, k);
   }
   world_sync(w);
   expect(arenas_equal(w) & world_healthy(w), "graph replays");
@@ -434,15 +227,10 @@ static void test_graph(struct world* w) {
 }
 
 static void plan_one(struct world* w) {
-  const struct shape s = {arfusionPatternResidualRmsNorm, arfusionBfloat16, 3, 4096};
-  arenas_clear(w);
-  plan_add(w, &s);
+  const struct plan_shape s = {arfusionPatternResidualRmsNorm, arfusionBfloat16, 3, 4096};
+  plan_clear(&plan);
+  add(w, &s);
   arenas_upload(w);
-}
-
-static void launch_one(struct world* w, int rank) {
-  const struct kernel_op op = device_op(rank, &plan[0][rank].op);
-  world_launch(w, rank, plan[0][rank].algorithm, &op);
 }
 
 /* Rank 0 alone; then what its peers find. */
@@ -451,7 +239,7 @@ static void test_timeout(struct world* w) {
   const double start = world_seconds();
   for (int r = 0; r < w->nranks; ++r) w->comm[r].timeout_ns = 50 * 1000 * 1000;
   plan_one(w);
-  launch_one(w, 0);
+  launch(w, 0, 0);
   world_sync(w);
   const struct kernel_failure* f = w->comm[0].failure;
   expect(f->kind == KERNEL_FAILURE_TIMEOUT && f->rank == 0 && f->peer > 0 && f->peer < (uint32_t)w->nranks &&
@@ -461,7 +249,7 @@ static void test_timeout(struct world* w) {
   expect(world_seconds() - start > 0.04 && world_seconds() - start < 5.0, "after the time that was set");
   for (int r = 0; r < w->nranks; ++r) w->comm[r].timeout_ns = 0; /* whoever waited now would never end */
   for (int k = 0; k < 3; ++k) {
-    for (int r = 0; r < w->nranks; ++r) launch_one(w, r);
+    for (int r = 0; r < w->nranks; ++r) launch(w, r, 0);
   }
   world_sync(w);
   int remote = 1;
@@ -477,7 +265,7 @@ static void test_timeout(struct world* w) {
 static void test_abort(struct world* w) {
   for (int r = 0; r < w->nranks; ++r) w->comm[r].timeout_ns = 0;
   plan_one(w);
-  for (int r = 0; r < w->nranks - 1; ++r) launch_one(w, r);
+  for (int r = 0; r < w->nranks - 1; ++r) launch(w, r, 0);
   usleep(30000);
   *w->abort[0] = 1;
   world_sync(w);
@@ -494,7 +282,7 @@ static void test_tell_peers(struct world* w) {
   const int idle = w->nranks - 1;
   for (int r = 0; r < w->nranks; ++r) w->comm[r].timeout_ns = 0;
   plan_one(w);
-  for (int r = 0; r < idle; ++r) launch_one(w, r);
+  for (int r = 0; r < idle; ++r) launch(w, r, 0);
   usleep(10000);
   CHECK(cudaSetDevice(w->device[idle]));
   CHECK(cuda_comm_tell_peers(&w->comm[idle], w->stream[idle]));
@@ -513,29 +301,25 @@ static void test_tell_peers(struct world* w) {
 static void test_epilogue(struct world* w) {
   struct world one = *w;
   int ok = 1;
-  one.nranks = 1;
+  one.nranks = plan.nranks = 1;
   for (int batch = 0; batch < 6; ++batch) {
-    arenas_clear(&one);
-    const struct shape many = {arfusionPatternResidualRmsNorm, arfusionBfloat16, 66000, 8};
-    if (batch == 0 && !plan_local(0, &many, arfusionBfloat16, VALUES_MIXED)) exit(1);
-    planned_count = batch == 0;
-    while (planned_count < BATCH) {
-      struct shape s = draw_shape();
-      if (s.pattern == arfusionPatternAllReduce) continue;
-      if (!plan_local(0, &s, draw(2) ? s.dtype : arfusionFloat32, (enum values)draw(VALUES_KINDS))) break;
-      ++planned_count;
+    plan_clear(&plan);
+    const struct plan_shape many = {arfusionPatternResidualRmsNorm, arfusionBfloat16, 66000, 8};
+    if (batch == 0 && !plan_add(&plan, &many)) exit(1);
+    for (;;) {
+      const struct plan_shape s = plan_draw_shape(&plan);
+      if (s.pattern != arfusionPatternAllReduce && !plan_add(&plan, &s)) break;
     }
     arenas_upload(&one);
     CHECK(cudaSetDevice(w->device[0]));
-    for (int k = 0; k < planned_count; ++k) {
-      const struct kernel_op op = device_op(0, &plan[k][0].op);
+    for (int k = 0; k < plan.count; ++k) {
+      const struct kernel_op op = device_op(0, k);
       CHECK(cuda_launch_epilogue(&op, w->comm[0].compute_major, w->stream[0]));
     }
     world_sync(&one);
-    for (int k = 0; k < planned_count; ++k) {
-      const struct kernel_op* op = &plan[k][0].op;
-      float* row = malloc((size_t)op->hidden * sizeof *row);
-      if (!row) exit(1);
+    for (int k = 0; k < plan.count; ++k) {
+      const struct kernel_op* op = &plan.planned[k].op[0];
+      float* row = plan_allocate((size_t)op->hidden * sizeof *row);
       for (int64_t t = 0; t < op->tokens; ++t) {
         for (int64_t i = 0; i < op->hidden; ++i) row[i] = ref_load(op->input, t * op->input_stride + i, op->dtype);
         ref_epilogue_row(op, t, row);
@@ -544,21 +328,14 @@ static void test_epilogue(struct world* w) {
     }
     ok &= arenas_equal(&one);
   }
+  plan.nranks = w->nranks;
   expect(ok, "the epilogue alone");
 }
 
-static void test_ranks(int nranks, int gpus, int operations) {
+static void test_ranks(int nranks, int gpus, int operations, uint32_t random) {
   struct world w;
-  int multiprocessors;
-  CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  const int sharing = (nranks + gpus - 1) / gpus;
-  const int usable = multiprocessors - multiprocessors / 8;
-  world_make(&w, nranks, gpus, SLOT_BYTES,
-             sharing == 1            ? usable
-             : usable / sharing < 12 ? usable / sharing
-                                     : 12,
-             TIMEOUT_NS);
-  arenas_make(&w);
+  world_make(&w, nranks, gpus, SLOT_BYTES, world_max_blocks(nranks, gpus), TIMEOUT_NS);
+  arenas_make(&w, random);
   const int failed_before = failed;
   for (int a = arfusionAlgoOneshotLamport; a <= arfusionAlgoTwoshot; ++a) {
     algorithm = (arfusionAlgorithm_t)a;
@@ -588,10 +365,10 @@ int main(int argc, char** argv) {
     return 77;
   }
   const int operations = argc > 1 ? atoi(argv[1]) : 200;
-  if (argc > 2) state = (uint32_t)strtoul(argv[2], NULL, 0) | 1;
+  const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
   world_enable_peers(gpus);
   for (int nranks = 2; nranks <= ARFUSION_MAX_RANKS; ++nranks)
-    test_ranks(nranks, gpus, nranks == 2 ? 10 * operations : operations);
+    test_ranks(nranks, gpus, nranks == 2 ? 10 * operations : operations, random_seed(seed, (uint32_t)nranks));
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -46,44 +46,56 @@ static inline void world_enable_peers(int gpus) {
   }
 }
 
-static inline void world_reset(struct world* w) {
-  for (int r = 0; r < w->nranks; ++r) {
-    CHECK(cudaSetDevice(w->device[r]));
-    CHECK(cudaDeviceSynchronize());
-    *w->abort[r] = 0;
-    memset(w->comm[r].failure, 0, sizeof *w->comm[r].failure);
-    CHECK(cuda_workspace_reset(&w->comm[r], w->stream[r]));
-    CHECK(cudaStreamSynchronize(w->stream[r]));
-  }
+/* The largest grid of a rank, such that all ranks of a GPU are resident together. */
+static inline int world_max_blocks(int nranks, int gpus) {
+  int multiprocessors;
+  CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+  const int sharing = (nranks + gpus - 1) / gpus;
+  const int share = (multiprocessors - multiprocessors / 8) / sharing;
+  return sharing == 1 || share < 12 ? share : 12;
 }
 
-/* Rank r is on GPU r modulo `gpus`. */
+static inline void world_rank_reset(struct world* w, int r) {
+  CHECK(cudaSetDevice(w->device[r]));
+  CHECK(cudaDeviceSynchronize());
+  *w->abort[r] = 0;
+  memset(w->comm[r].failure, 0, sizeof *w->comm[r].failure);
+  CHECK(cuda_workspace_reset(&w->comm[r], w->stream[r]));
+  CHECK(cudaStreamSynchronize(w->stream[r]));
+}
+
+static inline void world_reset(struct world* w) {
+  for (int r = 0; r < w->nranks; ++r) world_rank_reset(w, r);
+}
+
+/* One rank, on GPU r modulo `gpus`, but for its peers' workspaces. */
+static inline void world_rank_make(struct world* w, int r, int nranks, int gpus, int64_t slot_bytes, int max_blocks,
+                                   uint64_t timeout_ns) {
+  struct cuda_comm* comm = &w->comm[r];
+  void* host;
+  memset(comm, 0, sizeof *comm);
+  w->device[r] = r % gpus;
+  CHECK(cudaSetDevice(w->device[r]));
+  CHECK(cudaStreamCreateWithFlags(&w->stream[r], cudaStreamNonBlocking));
+  CHECK(cudaHostAlloc(&host, 256, cudaHostAllocPortable | cudaHostAllocMapped));
+  w->abort[r] = host;
+  comm->abort = host;
+  comm->failure = (struct kernel_failure*)((char*)host + 128);
+  comm->rank = r;
+  comm->nranks = nranks;
+  cuda_layout_compute(&comm->layout, nranks, slot_bytes, INT64_MAX / 2);
+  comm->timeout_ns = timeout_ns;
+  comm->max_blocks = comm->max_blocks_of_a_token = max_blocks;
+  comm->shared_gpu = nranks > gpus;
+  CHECK(cudaDeviceGetAttribute(&comm->compute_major, cudaDevAttrComputeCapabilityMajor, w->device[r]));
+  CHECK(cudaMalloc(&comm->workspace[r], comm->layout.total));
+  CHECK(cuda_kernels_load(nranks));
+}
+
 static inline void world_make(struct world* w, int nranks, int gpus, int64_t slot_bytes, int max_blocks,
                               uint64_t timeout_ns) {
-  struct cuda_layout layout;
-  cuda_layout_compute(&layout, nranks, slot_bytes, INT64_MAX / 2);
   w->nranks = nranks;
-  for (int r = 0; r < nranks; ++r) {
-    struct cuda_comm* comm = &w->comm[r];
-    void* host;
-    memset(comm, 0, sizeof *comm);
-    w->device[r] = r % gpus;
-    CHECK(cudaSetDevice(w->device[r]));
-    CHECK(cudaStreamCreateWithFlags(&w->stream[r], cudaStreamNonBlocking));
-    CHECK(cudaHostAlloc(&host, 256, cudaHostAllocPortable | cudaHostAllocMapped));
-    w->abort[r] = host;
-    comm->abort = host;
-    comm->failure = (struct kernel_failure*)((char*)host + 128);
-    comm->rank = r;
-    comm->nranks = nranks;
-    comm->layout = layout;
-    comm->timeout_ns = timeout_ns;
-    comm->max_blocks = comm->max_blocks_of_a_token = max_blocks;
-    comm->shared_gpu = nranks > gpus;
-    CHECK(cudaDeviceGetAttribute(&comm->compute_major, cudaDevAttrComputeCapabilityMajor, w->device[r]));
-    CHECK(cudaMalloc(&comm->workspace[r], layout.total));
-    CHECK(cuda_kernels_load(nranks));
-  }
+  for (int r = 0; r < nranks; ++r) world_rank_make(w, r, nranks, gpus, slot_bytes, max_blocks, timeout_ns);
   for (int r = 0; r < nranks; ++r) {
     for (int p = 0; p < nranks; ++p) w->comm[r].workspace[p] = w->comm[p].workspace[p];
   }
@@ -110,6 +122,15 @@ static inline void world_sync(struct world* w) {
 static inline void world_launch(struct world* w, int rank, arfusionAlgorithm_t algorithm, const struct kernel_op* op) {
   CHECK(cudaSetDevice(w->device[rank]));
   CHECK(cuda_launch(&w->comm[rank], algorithm, op, w->stream[rank]));
+}
+
+/* Whether no wait of this rank has failed; prints which has. */
+static inline int world_rank_healthy(const struct world* w, int r) {
+  const struct kernel_failure* f = w->comm[r].failure;
+  if (f->kind == KERNEL_FAILURE_NONE) return 1;
+  printf("rank %d failed: kind %u, waited for rank %u, epoch %llu, token %lld\n", r, f->kind, f->peer,
+         (unsigned long long)f->epoch, (long long)f->token);
+  return 0;
 }
 
 static inline double world_seconds(void) {
