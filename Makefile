@@ -84,6 +84,7 @@ BENCH    := $(if $(BENCH_OBJECTS),$(B)/arfusion-bench)
 UNIT     := $(patsubst %.c,$(B)/%,$(filter test/unit/test_%,$(call sources,test/unit)))
 SUPPORT  := $(call objects,$(filter test/unit/support%,$(call sources,test/unit)))
 GPU      := $(if $(NVCC),$(patsubst %.c,$(B)/%,$(call sources,test/gpu)))
+GPU_SUPPORT := $(call objects,$(call cuda,test/gpu))
 GPUTEST  := $(filter $(B)/test/gpu/test_%,$(GPU))
 EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/examples/*.cc)))
 MPICC    := $(shell command -v mpicc 2>/dev/null)
@@ -146,7 +147,7 @@ $(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(SUPPORT) $(HOST_OBJECTS) $(B)/libar
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -lcmocka $(BENCH_LIBS) $(TOPO_XML_LIBS) $(LIBS)
 
-$(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(HOST_OBJECTS) $(B)/libarfusion-internal.a
+$(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(GPU_SUPPORT) $(HOST_OBJECTS) $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
