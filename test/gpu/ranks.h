@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ranks.h: two ranks on two GPUs, through the plugin's table or libarfusion, with data whose right answer the host's epilogue
- * gives. For the programs of this folder that test more than kernels.
+ * ranks.h: two ranks on two GPUs, or on one that they share, through the plugin's table or libarfusion, with data
+ * whose right answer the host's epilogue gives. For the programs of this folder that test more than kernels.
  */
 #ifndef ARFUSION_TEST_GPU_RANKS_H_
 #define ARFUSION_TEST_GPU_RANKS_H_
@@ -28,6 +28,19 @@ enum { RANKS = 2, TOKENS = 192, HIDDEN = 4096, ELEMENTS = TOKENS * HIDDEN };
   } while (0)
 
 static int passed, failed;
+static int gpus; /* in use */
+
+/* Before anything else: how many GPUs there are for the ranks, 0 to 2, and what one GPU for both needs. */
+static inline int ranks_find_gpus(void) {
+  int count = 0;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+  gpus = count < RANKS ? count : RANKS;
+  if (gpus == 1) setenv("ARFUSION_SHARED_GPU", "1", 1);
+  return gpus;
+}
+
+static inline void rank_use(int r) { CHECK(cudaSetDevice(r % gpus)); }
 
 static inline void expect(int ok, const char* what) {
   if (ok) {
@@ -101,7 +114,7 @@ static inline void memory_create(void) {
                                .residual_out = want_residual, .norm_out = want_norm, .eps = 1e-5f};
   host_epilogue(&op);
   for (uint32_t r = 0; r < RANKS; ++r) {
-    CHECK(cudaSetDevice((int)r));
+    rank_use((int)r);
     for (int i = 0; i < ELEMENTS; ++i) values[i] = small((uint32_t)i, r + 1);
     struct rank_memory* m = &memory[r];
     for (int s = 0; s < 2; ++s) CHECK(cudaStreamCreateWithFlags(&m->stream[s], cudaStreamNonBlocking));
@@ -116,7 +129,7 @@ static inline void memory_create(void) {
 
 static inline void outputs_clear(void) {
   for (int r = 0; r < RANKS; ++r) {
-    CHECK(cudaSetDevice(r));
+    rank_use(r);
     CHECK(cudaMemset(memory[r].sum, 0xee, ELEMENTS * 2));
     CHECK(cudaMemset(memory[r].residual_out, 0xee, ELEMENTS * 2));
     CHECK(cudaMemset(memory[r].norm, 0xee, ELEMENTS * 2));

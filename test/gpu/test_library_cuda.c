@@ -203,8 +203,7 @@ static void test_adopted(void) {
 }
 
 int main(int argc, char** argv) {
-  int gpus = 0;
-  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < RANKS) {
+  if (ranks_find_gpus() < RANKS) {
     printf("two GPUs are needed\n");
     return 77;
   }
