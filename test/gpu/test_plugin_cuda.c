@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_plugin_cuda.c: the plugin's table on two GPUs: set-up, streams, graphs, large requests, failures, and what it leaves
- * behind. One thread drives both ranks, since calls are asynchronous.
+ * test_plugin_cuda.c: the plugin's table on two GPUs: set-up, capture, failures, and what it leaves behind. One thread drives
+ * both ranks, since calls are asynchronous. Streams and sizes: test_streams_cuda.c.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -78,21 +78,8 @@ static void test_eager(void) {
   close_comms();
 }
 
-/* An operation on another stream comes after the one before it, without the caller's doing. */
-static void test_two_streams(void) {
-  open_comms(NULL);
-  outputs_clear();
-  int ok = 1;
-  for (int k = 0; k < 300; ++k) ok &= enqueue_rows(1 + k * 7 % 48, k / 3 % 2, 0);
-  streams_sync();
-  outputs_clear();
-  ok &= enqueue_rows(48, 1, 0);
-  streams_sync();
-  expect(ok && rows_right(48), "two streams");
-  close_comms();
-}
-
-static void test_graphs(void) {
+/* What is turned down leaves no node, and what is not leaves one. */
+static void test_capture(void) {
   cudaGraphExec_t exec[RANKS];
   cudaGraph_t graph;
   open_comms(NULL);
@@ -106,7 +93,7 @@ static void test_graphs(void) {
       arfusionRoute_t route = {.size = sizeof route};
       request.flags = ARFUSION_FLAG_DEPENDENT_LAUNCH;
       ok &= plugin->enqueue(comms[r], &request, memory[r].stream[0], &route) == arfusionSuccess;
-      if (k == 10) { /* what is turned down leaves no node */
+      if (k == 10) {
         request.operation = arfusionMax;
         ok &= plugin->enqueue(comms[r], &request, memory[r].stream[0], &route) == arfusionSuccess;
         ok &= route.reason == arfusionReasonOperation;
@@ -119,103 +106,14 @@ static void test_graphs(void) {
     CHECK(cudaGraphInstantiate(&exec[r], graph, 0));
     CHECK(cudaGraphDestroy(graph));
   }
-  for (int k = 0; k < 1000; ++k) {
-    for (int r = 0; r < RANKS; ++r) {
-      CHECK(cudaSetDevice(r));
-      CHECK(cudaGraphLaunch(exec[r], memory[r].stream[0]));
-    }
-    if (k % 100 == 0) ok &= enqueue_rows(2, 0, 0); /* eager in between, on the same stream */
-  }
-  streams_sync();
-  expect(ok && rows_right(20), "a graph replayed 1,000 times");
-  for (int r = 0; r < RANKS; ++r) CHECK(cudaGraphExecDestroy(exec[r]));
-  close_comms();
-}
-
-/* Branches of one graph: the operations of a communicator come one after the other all the same. */
-static void test_graph_branches(void) {
-  cudaGraphExec_t exec[RANKS];
-  open_comms(NULL);
-  outputs_clear();
-  int ok = 1;
   for (int r = 0; r < RANKS; ++r) {
-    cudaGraph_t graph;
-    cudaEvent_t fork_event, join_event;
     CHECK(cudaSetDevice(r));
-    CHECK(cudaEventCreateWithFlags(&fork_event, cudaEventDisableTiming));
-    CHECK(cudaEventCreateWithFlags(&join_event, cudaEventDisableTiming));
-    cudaStream_t* streams = memory[r].stream;
-    CHECK(cudaStreamBeginCapture(streams[0], cudaStreamCaptureModeThreadLocal));
-    CHECK(cudaEventRecord(fork_event, streams[0]));
-    CHECK(cudaStreamWaitEvent(streams[1], fork_event, 0));
-    for (int k = 0; k < 16; ++k) {
-      arfusionRequest_t request = rows_request(r, 8 + k);
-      arfusionRoute_t route = {.size = sizeof route};
-      ok &= plugin->enqueue(comms[r], &request, streams[k % 2], &route) == arfusionSuccess;
-    }
-    CHECK(cudaEventRecord(join_event, streams[1]));
-    CHECK(cudaStreamWaitEvent(streams[0], join_event, 0));
-    CHECK(cudaStreamEndCapture(streams[0], &graph));
-    CHECK(cudaGraphInstantiate(&exec[r], graph, 0));
-    CHECK(cudaGraphDestroy(graph));
-    CHECK(cudaEventDestroy(fork_event));
-    CHECK(cudaEventDestroy(join_event));
-  }
-  for (int k = 0; k < 300; ++k) {
-    for (int r = 0; r < RANKS; ++r) {
-      CHECK(cudaSetDevice(r));
-      CHECK(cudaGraphLaunch(exec[r], memory[r].stream[0]));
-    }
+    CHECK(cudaGraphLaunch(exec[r], memory[r].stream[0]));
   }
   streams_sync();
-  expect(ok && rows_right(23), "branches of one graph");
+  expect(ok && rows_right(20), "captured operations");
   for (int r = 0; r < RANKS; ++r) CHECK(cudaGraphExecDestroy(exec[r]));
   close_comms();
-}
-
-/* Two communicators, launched in one order on one GPU and in the other on the other, each larger than its largest grid: both
- * must make progress, although each may run first on one side. */
-static void test_crossed_communicators(void) {
-  void* pairs[2][RANKS];
-  int ok = 1;
-  for (int c = 0; c < 2; ++c) {
-    open_comms(NULL);
-    memcpy(pairs[c], comms, sizeof comms);
-  }
-  outputs_clear();
-  for (int k = 0; k < 300; ++k) {
-    for (int c = 0; c < 2; ++c) {
-      for (int r = 0; r < RANKS; ++r) {
-        const int which = c ^ r; /* its stream, too */
-        arfusionRequest_t request = rows_request(r, k % 2 ? TOKENS : 128); /* the last one has them all */
-        arfusionRoute_t route = {.size = sizeof route};
-        ok &= plugin->enqueue(pairs[which][r], &request, memory[r].stream[which], &route) == arfusionSuccess;
-      }
-    }
-  }
-  streams_sync();
-  expect(ok && rows_right(TOKENS), "two communicators crossed on two GPUs");
-  for (int c = 0; c < 2; ++c) {
-    memcpy(comms, pairs[c], sizeof comms);
-    close_comms();
-  }
-}
-
-/* A workspace far smaller than the requests: they go out as several launches, each with its own epoch. */
-static void test_several_launches(void) {
-  plugin->finalize(ctx);
-  open_context("ARFUSION_WORKSPACE_LIMIT", "256K");
-  open_comms(NULL);
-  outputs_clear();
-  arfusionRoute_t route = {.size = sizeof route};
-  const arfusionRequest_t request = rows_request(0, TOKENS);
-  CHECK(plugin->route(comms[0], &request, &route));
-  int ok = enqueue_rows(TOKENS, 0, 0);
-  streams_sync();
-  expect(ok && route.launches > 10 && rows_right(TOKENS), "a request of many launches");
-  close_comms();
-  plugin->finalize(ctx);
-  open_context(NULL, NULL);
 }
 
 /* Nothing is allocated for an operation, on the device or on the host. The first pass fills the driver's own pools. */
@@ -358,19 +256,14 @@ static void test_replay_after_failure(void) {
 }
 
 int main(void) {
-  int gpus = 0;
-  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < RANKS) {
+  if (ranks_find_gpus() < RANKS) {
     printf("two GPUs are needed\n");
     return 77;
   }
   memory_create();
   test_set_up();
   test_eager();
-  test_two_streams();
-  test_graphs();
-  test_graph_branches();
-  test_crossed_communicators();
-  test_several_launches();
+  test_capture();
   test_no_allocation();
   test_nothing_is_left();
   test_time_out();
