@@ -4,34 +4,43 @@
 #
 #   bash test/gpu/session.sh OUTDIR [STEP...]        with no STEP, all of them
 #
-# OUTDIR gets a log for each step, the JSON documents, the plot, and summary.txt. Each step has a time limit; one that
-# lacks a program of others (gnuplot, PyTorch) is skipped. Ends with `N passed, N failed, N skipped`. B: the build folder
-# (build). PYTHON: the Python that has PyTorch (python3).
+# OUTDIR gets summary.txt, the JSON documents, the plots, and logs.tar.gz with a log for each step. Each step has a time
+# limit; one that lacks a second GPU, or a program of others (gnuplot, PyTorch), is skipped. Ends with `N passed,
+# N failed, N skipped`. B: the build folder (build). PYTHON: the Python that has PyTorch (python3).
 set -u
 out=${1:?usage: session.sh OUTDIR [STEP...]}
 shift
 steps=" $* "
 : "${B:=build}" "${PYTHON:=python3}"
-mkdir -p "$out"
+logs=$out/logs
+mkdir -p "$logs"
 passed=0 failed=0 skipped=0
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 cases=test/data/cases.json
 
-step() { # step NAME LIMIT COMMAND...: one step
+say() { # say NAME WHAT: a line of the summary
+  printf '%-28s %s\n' "$1" "$2" | tee -a "$out/summary.txt"
+}
+
+step() { # step NAME LIMIT COMMAND...: one step; exit 77: skipped
   local name=$1 limit=$2 start=$SECONDS status=0
   shift 2
   [ "$steps" = "  " ] || [[ $steps == *" $name "* ]] || return 0
-  timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
+  timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1 || status=$?
   case $status in
     0) passed=$((passed + 1)) ;;
     77) skipped=$((skipped + 1)) ;;
     *) failed=$((failed + 1)) ;;
   esac
-  printf '%-28s exit %d, %d s: %s\n' "$name" $status $((SECONDS - start)) "$(tail -n 1 "$out/$name.log")" |
-    tee -a "$out/summary.txt"
+  say "$name" "exit $status, $((SECONDS - start)) s: $(tail -n 1 "$logs/$name.log")"
 }
 
-check() { "$B/arfusion-bench" check --cases $cases --device cuda --algo oneshot_lamport "$@"; }
+step2() { # step2 NAME LIMIT COMMAND...: one that needs two GPUs
+  [ "$gpus" -ge 2 ] || set -- "$1" 5 sh -c 'echo two GPUs are needed; exit 77'
+  step "$@"
+}
+
+check() { "$B/arfusion-bench" check --cases $cases --device cuda --algo all "$@"; }
 legacy() { ARFUSION_IPC=legacy "$@"; }
 tune() { # the table of this machine, and the plugin reads it
   "$B/arfusion-bench" tune --device cuda -o "$out/tuning.txt" &&
@@ -49,19 +58,29 @@ plot() { # what perf measured, and the peers where they were
 export -f check legacy tune peers plot
 export B PYTHON cases out
 
-nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$out/machine.txt" 2>&1
-step kernels 240 "$B/test/gpu/test_cuda_kernels"
-step plugin 120 "$B/test/gpu/test_plugin_cuda"
-step library 120 "$B/test/gpu/test_library_cuda"
-step check-processes 150 bash -c 'check --ranks-as processes'
+nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$logs/machine.txt" 2>&1
+gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+say machine "$gpus GPUs: $(tail -n 1 "$logs/machine.txt")"
+step kernels 400 "$B/test/gpu/test_cuda_kernels"
+step chains 300 "$B/test/gpu/test_chains_cuda"
+step streams 240 "$B/test/gpu/test_streams_cuda"
+step soak 240 "$B/test/gpu/test_soak_cuda" 100000
+step soak-4 240 "$B/test/gpu/test_soak_cuda" 20000 4 4
+step soak-16 240 "$B/test/gpu/test_soak_cuda" 5000 16 16
+step2 soak-processes 240 "$B/test/gpu/test_soak_cuda" 20000 2 2 processes
+step2 plugin 120 "$B/test/gpu/test_plugin_cuda"
+step2 library 120 "$B/test/gpu/test_library_cuda"
+step2 check-processes 150 bash -c 'check --ranks-as processes'
 step check-threads 150 bash -c 'check --ranks-as threads'
-step check-legacy-processes 150 bash -c 'legacy check --ranks-as processes'
+step2 check-legacy-processes 150 bash -c 'legacy check --ranks-as processes'
 step check-legacy-threads 150 bash -c 'legacy check --ranks-as threads'
-step kernel-times 60 "$B/test/gpu/bench_kernels"
-step perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
-step tune 150 bash -c tune
-step peers 420 bash -c peers
-step plot 60 bash -c plot
-step demo 120 "$B/arfusion-bench" demo
+step sanitize 600 bash test/gpu/sanitize.sh "$logs"
+step2 kernel-times 60 "$B/test/gpu/bench_kernels"
+step2 perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
+step2 tune 150 bash -c tune
+step2 peers 420 bash -c peers
+step2 plot 60 bash -c plot
+step2 demo 120 "$B/arfusion-bench" demo
+tar -C "$out" -czf "$out/logs.tar.gz" logs && rm -rf "$logs"
 echo "$passed passed, $failed failed, $skipped skipped" | tee -a "$out/summary.txt"
 [ $failed = 0 ]
