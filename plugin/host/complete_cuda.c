@@ -41,8 +41,8 @@ static arfusionResult_t sum_and_finish(struct arfusionComm* comm, const arfusion
     if (code != cudaSuccess) return failed(code, "packing the rows");
     dense = sum;
   }
-  FORWARD_IF_ERROR(nccl_all_reduce(comm->nccl, dense, sum, rows * (size_t)request->hidden, request->dataType,
-                                   request->operation, stream));
+  FORWARD_IF_ERROR(nccl_enqueue_all_reduce(comm->nccl, dense, sum, rows * (size_t)request->hidden, request->dataType,
+                                           request->operation, stream));
   arfusionRequest_t after = *request;
   after.input = sum;
   after.inputStride = 0;
@@ -77,8 +77,9 @@ arfusionResult_t complete_on_cuda(struct arfusionComm* comm, const arfusionReque
   if (code != cudaSuccess) return failed(code, "cudaSetDevice");
   const arfusionResult_t result =
       request->pattern == arfusionPatternAllReduce
-          ? nccl_all_reduce(comm->nccl, request->input, request->allreduceOut,
-                            (size_t)request->tokens * (size_t)request->hidden, request->dataType, request->operation, stream)
+          ? nccl_enqueue_all_reduce(comm->nccl, request->input, request->allreduceOut,
+                                    (size_t)request->tokens * (size_t)request->hidden, request->dataType,
+                                    request->operation, stream)
           : complete_rows(comm, request, stream);
   cudaSetDevice(previous);
   return result;

@@ -58,8 +58,8 @@ arfusionResult_t nccl_create(struct arfusionComm* comm);
 arfusionResult_t nccl_adopt(struct arfusionComm* comm, const struct library* library, void* nccl_comm);
 
 /* An allreduce of `count` elements on `stream`. */
-arfusionResult_t nccl_all_reduce(const struct library_nccl* nccl, const void* send, void* receive, size_t count,
-                                 arfusionDataType_t dtype, arfusionRedOp_t operation, void* stream);
+arfusionResult_t nccl_enqueue_all_reduce(const struct library_nccl* nccl, const void* send, void* receive, size_t count,
+                                         arfusionDataType_t dtype, arfusionRedOp_t operation, void* stream);
 
 void nccl_abort(struct library_nccl* nccl);
 void nccl_destroy(struct library_nccl* nccl);

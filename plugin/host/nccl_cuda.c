@@ -219,8 +219,8 @@ arfusionResult_t nccl_adopt(struct arfusionComm* comm, const struct library* lib
 
 /* ---------------------------------------------------------------- either */
 
-arfusionResult_t nccl_all_reduce(const struct library_nccl* nccl, const void* send, void* receive, size_t count,
-                                 arfusionDataType_t dtype, arfusionRedOp_t operation, void* stream) {
+arfusionResult_t nccl_enqueue_all_reduce(const struct library_nccl* nccl, const void* send, void* receive, size_t count,
+                                         arfusionDataType_t dtype, arfusionRedOp_t operation, void* stream) {
   const int result = nccl->functions->AllReduce(send, receive, count, dtype, operation, nccl->comm, stream);
   return result ? nccl_failed(nccl->functions, result, "ncclAllReduce") : arfusionSuccess;
 }
