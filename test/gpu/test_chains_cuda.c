@@ -75,9 +75,9 @@ struct chain {
   unsigned char* expected[RANKS]; /* host[].arena on the GPU */
   uint32_t* variant[RANKS];       /* device: of the running chain */
   struct support_found* found[RANKS];
-  cudaStream_t stream[RANKS];
 };
 
+static cudaStream_t streams[RANKS];
 static uint32_t state;
 
 static uint32_t draw(uint32_t below) { return random_draw(&state, below); }
@@ -214,7 +214,6 @@ static void chain_make(struct chain* chain, struct shape shape) {
     fill(host->data, VARIANTS * chain->count, shape.dtype);
     fill(host->gamma, shape.hidden, shape.dtype);
     rank_use(r);
-    CHECK(cudaStreamCreateWithFlags(&chain->stream[r], cudaStreamNonBlocking));
     CHECK(cudaMalloc((void**)&device->arena, arena));
     CHECK(cudaMalloc((void**)&device->data, data));
     CHECK(cudaMalloc((void**)&device->gamma, gamma));
@@ -242,7 +241,6 @@ static void chain_free(struct chain* chain) {
     free(host->data);
     free(host->gamma);
     rank_use(r);
-    CHECK(cudaStreamDestroy(chain->stream[r]));
     void* const allocations[] = {device->arena,      device->data,      device->gamma,
                                  chain->expected[r], chain->variant[r], chain->found[r]};
     for (int i = 0; i < 6; ++i) CHECK(cudaFree(allocations[i]));
@@ -269,7 +267,7 @@ static int step_enqueue(const struct chain* chain, const struct step* s, int r, 
     mix.variant = mix.variant_words ? chain->variant[r] : NULL;
     mix.trigger = (uint32_t)manner->trigger;
     mix.delay_ns = (uint32_t)manner->delay_ns;
-    return support_mix(&mix, manner->dependent, chain->stream[r]) == 0;
+    return support_mix(&mix, manner->dependent, streams[r]) == 0;
   }
   const struct kernel_op op = step_op(chain, s, &chain->device[r]);
   arfusionRoute_t route = {.size = sizeof route};
@@ -279,8 +277,8 @@ static int step_enqueue(const struct chain* chain, const struct step* s, int r, 
                                .residualIn = op.residual_in, .gamma = op.gamma, .allreduceOut = op.allreduce_out,
                                .residualOut = op.residual_out, .normOut = op.norm_out};
   const arfusionResult_t result = s->kind == KIND_EPILOGUE
-                                      ? plugin->epilogue(comms[r], &request, chain->stream[r])
-                                      : plugin->enqueue(comms[r], &request, chain->stream[r], &route);
+                                      ? plugin->epilogue(comms[r], &request, streams[r])
+                                      : plugin->enqueue(comms[r], &request, streams[r], &route);
   if (result == arfusionSuccess && (s->kind == KIND_EPILOGUE || route.algorithm == s->algorithm)) return 1;
   printf("%s, algorithm %d: %s, reason %d\n", kinds[s->kind], (int)s->algorithm, plugin->getLastError(),
          (int)route.reason);
@@ -299,8 +297,8 @@ static int chain_enqueue(const struct chain* chain, int r, enum style style) {
   struct support_ranges ranges = {.count = 1, .variant = chain->variant[r]};
   ranges.range[0] = (struct support_range){
       .to = chain->device[r].arena, .from = chain->expected[r], .bytes = bytes, .variant_bytes = bytes};
-  CHECK(support_compare(&ranges, chain->found[r], style != STYLE_PLAIN, chain->stream[r]));
-  CHECK(support_advance(chain->variant[r], VARIANTS, chain->stream[r]));
+  CHECK(support_compare(&ranges, chain->found[r], style != STYLE_PLAIN, streams[r]));
+  CHECK(support_advance(chain->variant[r], VARIANTS, streams[r]));
   return ok;
 }
 
@@ -322,7 +320,7 @@ static int chain_right(const struct chain* chain, int runs) {
     uint32_t variant;
     arfusionResult_t async = arfusionSuccess;
     char text[256];
-    CHECK(cudaStreamSynchronize(chain->stream[r]));
+    CHECK(cudaStreamSynchronize(streams[r]));
     CHECK(cudaMemcpy(&found, chain->found[r], sizeof found, cudaMemcpyDeviceToHost));
     CHECK(cudaMemcpy(&variant, chain->variant[r], sizeof variant, cudaMemcpyDeviceToHost));
     if (found.vectors != 0) {
@@ -369,9 +367,9 @@ static void test_graph(const struct chain* chain, enum style style) {
   for (int r = 0; r < RANKS; ++r) {
     cudaGraph_t graph;
     rank_use(r);
-    CHECK(cudaStreamBeginCapture(chain->stream[r], cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaStreamBeginCapture(streams[r], cudaStreamCaptureModeThreadLocal));
     ok &= chain_enqueue(chain, r, style);
-    CHECK(cudaStreamEndCapture(chain->stream[r], &graph));
+    CHECK(cudaStreamEndCapture(streams[r], &graph));
     CHECK(cudaGraphInstantiate(&exec[r], graph, 0));
     CHECK(cudaGraphDestroy(graph));
   }
@@ -379,7 +377,7 @@ static void test_graph(const struct chain* chain, enum style style) {
     for (int i = 0; i < RANKS; ++i) {
       const int r = (run + i) % RANKS;
       rank_use(r);
-      CHECK(cudaGraphLaunch(exec[r], chain->stream[r]));
+      CHECK(cudaGraphLaunch(exec[r], streams[r]));
     }
   }
   report(chain, ok & chain_right(chain, GRAPH_RUNS), style, "in a graph");
@@ -404,6 +402,7 @@ int main(int argc, char** argv) {
   for (int r = 0; r < RANKS; ++r) {
     rank_use(r);
     CHECK(support_load());
+    CHECK(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
   }
   state = random_seed(seed, 0);
   printf("seed %llu, %d GPUs\n", (unsigned long long)seed, gpus);
