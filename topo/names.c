@@ -75,6 +75,17 @@ int topo_gpu_by_cuda(const struct topo* topo, int ordinal) {
   return -1;
 }
 
+int topo_numa_has_cpu(const struct topo_numa* numa, int cpu) {
+  for (const char* list = numa->cpus; list && *list;) { /* "0-95,192-287" */
+    char* end;
+    const long first = strtol(list, &end, 10);
+    const long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+    if (cpu >= first && cpu <= last) return 1;
+    list = *end == ',' ? end + 1 : NULL;
+  }
+  return 0;
+}
+
 int topo_device_find(const struct topo* topo, const char* bus_id) {
   for (int i = 0; i < topo->ndevices; ++i) {
     if (strcmp(topo->devices[i].bus_id, bus_id) == 0) return i;

@@ -266,6 +266,9 @@ int topo_gpu_by_bus_id(const struct topo* topo, const char* bus_id);
 int topo_gpu_by_uuid(const struct topo* topo, const char* uuid);
 int topo_gpu_by_cuda(const struct topo* topo, int ordinal);
 
+/* Whether a NUMA node has a processor; 0 also if it is not observable. */
+int topo_numa_has_cpu(const struct topo_numa* numa, int cpu);
+
 /* Writes the key form of `text` to `out`; -1 if it is not a bus id. */
 int topo_bus_id_parse(const char* text, char out[TOPO_BUS_ID_BYTES]);
 

@@ -50,6 +50,12 @@ size_t cuda_layout_launch_bytes(const struct cuda_layout* layout, arfusionAlgori
  * cudaStream_t). Before any other rank touches it. */
 int cuda_workspace_reset(const struct cuda_comm* comm, void* stream);
 
+/* Enqueues the test of kernels/peer_test.h, after all ranks have reset and mapped and before the first cuda_launch. All
+ * ranks call it together. failed[r] (host memory, device-writable, [ARFUSION_MAX_RANKS]) becomes 1 for each rank whose
+ * writes did not arrive within the limit; this communicator must then not be used. `lost`: bit r stands for a rank that
+ * is not written to, as if all that goes there were lost; for tests. */
+int cuda_peer_test(const struct cuda_comm* comm, uint32_t lost, uint64_t limit_ns, uint32_t* failed, void* stream);
+
 /* Loads every kernel that may be launched for `nranks` ranks on the current device, since lazy loading can wait for a
  * kernel that is spinning. */
 int cuda_kernels_load(int nranks);

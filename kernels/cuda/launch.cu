@@ -4,6 +4,7 @@
  */
 #include "kernels/cuda/cuda_internal.h"
 #include "kernels/cuda/exchange.cuh"
+#include "kernels/cuda/peer_test.cuh"
 
 #define MIN_SLOT_BYTES (64 << 10)
 #define SLOT_ALIGNMENT 1024 /* two halves of whole ranges, see twoshot.cuh */
@@ -21,6 +22,8 @@ struct fill_args {
 };
 
 static_assert(offsetof(struct cuda_control, staged) == 256, "two cache lines");
+static_assert(PEER_TEST_SLOT_WORDS * 4 <= MIN_SLOT_BYTES && ARFUSION_MAX_RANKS * PEER_TEST_WORDS * 4 <= MIN_SLOT_BYTES,
+              "the test of peer memory fits the smallest slots");
 
 /* ---------------------------------------------------------------- workspace */
 
@@ -98,6 +101,7 @@ int cuda_kernels_load(int nranks) {
   static const arfusionDataType_t dtypes[] = {arfusionBfloat16, arfusionFloat16, arfusionFloat32};
   int error = kernel_load((const void*)workspace_fill, FILL_THREADS);
   if (!error) error = kernel_load((const void*)failure_tell, 1);
+  if (!error) error = kernel_load((const void*)peer_test, PEER_TEST_THREADS);
   for (int d = 0; d < 3; ++d) {
     const struct cuda_kernels* kernels = kernels_of(dtypes[d]);
     for (int aligned = 0; aligned < 2; ++aligned) {
@@ -218,6 +222,33 @@ int cuda_workspace_reset(const struct cuda_comm* comm, void* stream) {
   const cudaError_t error =
       cudaMemsetAsync(base + layout->control, 0, sizeof(struct cuda_control), (cudaStream_t)stream);
   return error ? error : launch((const void*)workspace_fill, FILL_BLOCKS, FILL_THREADS, 0, &args, stream);
+}
+
+static unsigned char* slot_of(const struct cuda_comm* comm, int reader, int sender) {
+  unsigned char* first = (unsigned char*)comm->workspace[reader] + comm->layout.lamport;
+  return first + (size_t)(sender < reader ? sender : sender - 1) * comm->layout.lamport_slot;
+}
+
+static uint32_t* stage_of(const struct cuda_comm* comm, int writer, int reader) {
+  return (uint32_t*)((unsigned char*)comm->workspace[writer] + comm->layout.stage) + (size_t)reader * PEER_TEST_WORDS;
+}
+
+int cuda_peer_test(const struct cuda_comm* comm, uint32_t lost, uint64_t limit_ns, uint32_t* failed, void* stream) {
+  struct peer_test_args args = {};
+  args.limit_ns = limit_ns;
+  args.failed = failed;
+  args.rank = (uint32_t)comm->rank;
+  for (int k = 0; k < comm->nranks - 1; ++k) {
+    const int peer = (comm->rank + 1 + k) % comm->nranks;
+    struct peer_test_pair* pair = &args.pairs[k];
+    pair->peer = (uint32_t)peer;
+    pair->is_lost = lost >> peer & 1;
+    pair->send = (uint32_t*)slot_of(comm, peer, comm->rank);
+    pair->receive = (uint32_t*)slot_of(comm, comm->rank, peer);
+    pair->stage_own = stage_of(comm, comm->rank, peer);
+    pair->stage_peer = stage_of(comm, peer, comm->rank);
+  }
+  return launch((const void*)peer_test, (uint32_t)comm->nranks - 1, PEER_TEST_THREADS, 0, &args, stream);
 }
 
 int cuda_comm_tell_peers(const struct cuda_comm* comm, void* stream) {

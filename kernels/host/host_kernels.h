@@ -49,6 +49,12 @@ size_t host_layout_launch_bytes(const struct host_layout* layout, arfusionAlgori
  * Before any other rank touches it. */
 void host_comm_reset(struct host_comm* comm);
 
+/* Whether what the peers write arrives as the kernels need it (kernels/peer_test.h), after all have reset and mapped
+ * and before the first host_run. All ranks call it together. The lowest rank whose writes did not arrive within the
+ * limit, then this communicator must not be used; -1: all did. `lost`: bit r stands for a rank that is not written to,
+ * as if all that goes there were lost; for tests. */
+int host_peer_test(const struct host_comm* comm, uint32_t lost, uint64_t limit_ns);
+
 /* commAbort: ends a running host_run and every later one, and those of the peers that wait for this rank, which see
  * KERNEL_FAILURE_REMOTE. From any thread, also between operations. */
 void host_comm_abort(struct host_comm* comm);

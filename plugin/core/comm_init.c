@@ -13,6 +13,7 @@
 #include "plugin/core/comm.h"
 #include "plugin/core/log.h"
 #include "plugin/core/names.h"
+#include "plugin/core/peers.h"
 #include "plugin/core/structs.h"
 #include "plugin/core/tuning.h"
 
@@ -286,12 +287,29 @@ static arfusionResult_t check_reach(const struct device_ops* device, const struc
   const int32_t mine = device->unreachable(setup);
   FORWARD_IF_ERROR(bootstrap_all_gather(setup->bootstrap, &mine, all, sizeof mine));
   for (int r = 0; r < setup->nranks; ++r) {
+    if (all[r] == PEERS_DISABLED) {
+      turn_everything_down(facts, arfusionReasonDisabled, 0, 0);
+      return arfusionSuccess;
+    }
+  }
+  for (int r = 0; r < setup->nranks; ++r) {
     if (all[r] >= 0) {
       turn_everything_down(facts, arfusionReasonNoPeerAccess, r, all[r]);
       return arfusionSuccess;
     }
   }
   return arfusionSuccess;
+}
+
+/* Before first use: writes that do not arrive would be waited for in every operation. */
+static arfusionResult_t check_writes(struct comm* comm, const struct device_setup* setup) {
+  const arfusionResult_t result = peers_test(comm->device, comm->device_comm, setup, &comm->facts);
+  if (result == arfusionSuccess && comm->facts.reason == arfusionReasonNone) return arfusionSuccess;
+  comm->device->destroy(comm->device_comm);
+  comm->device_comm = NULL;
+  comm->capacity.workspaceBytes = 0;
+  memset(comm->facts.launch_bytes, 0, sizeof comm->facts.launch_bytes);
+  return result;
 }
 
 arfusionResult_t device_check_limit(const struct device_setup* setup, int64_t bytes) {
@@ -317,7 +335,8 @@ static arfusionResult_t workspaces_create(struct comm* comm, const struct contex
   };
   FORWARD_IF_ERROR(check_reach(comm->device, &setup, &comm->facts));
   if (comm->facts.reason != arfusionReasonNone) return arfusionSuccess;
-  return comm->device->create(&setup, &comm->device_comm, &comm->facts, &comm->capacity.workspaceBytes);
+  FORWARD_IF_ERROR(comm->device->create(&setup, &comm->device_comm, &comm->facts, &comm->capacity.workspaceBytes));
+  return check_writes(comm, &setup);
 }
 
 static void capacity_fill(struct comm* comm) {

@@ -9,6 +9,7 @@
 #include "kernels/op.h"
 #include "plugin/core/route.h"
 #include "plugin/core/settings.h"
+#include "topo/topo.h"
 
 /* What a rank tells the others of its device; plain data, exchanged at commInit. */
 struct device_facts {
@@ -16,6 +17,7 @@ struct device_facts {
   int32_t multiprocessors;
   int32_t compute_major, compute_minor;
   int32_t shareable_memory; /* memory can be shared by descriptor (CUDA's virtual memory management) */
+  char bus_id[TOPO_BUS_ID_BYTES];   /* of the GPU; "": none */
   int32_t driver, driver_needed; /* not equal to 0: the driver is older than needed */
 };
 
@@ -38,12 +40,15 @@ struct device_ops {
   arfusionResult_t (*count)(int* ndev);
   arfusionResult_t (*properties)(int dev, arfusionProperties_t* properties);
   arfusionResult_t (*facts)(int dev, struct device_facts* facts);
-  /* The lowest rank whose memory this device cannot reach; -1: none. */
+  /* The lowest rank whose memory this device cannot reach, PEERS_ALL or PEERS_DISABLED; see peers.h. */
   int (*unreachable)(const struct device_setup* setup);
   /* Makes, shares and maps the workspaces; all ranks call it together and get the same result. Fills in launch_bytes of
    * `route`. */
   arfusionResult_t (*create)(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
                              int64_t* workspace_bytes);
+  /* Whether what the peers write arrives, before first use: *peer is the lowest rank whose writes did not, within the
+   * limit, or PEERS_ALL. Nothing is written to the ranks in `lost` (bit r), as if it were lost. All ranks call it together. */
+  arfusionResult_t (*test_peers)(struct device_comm* comm, uint32_t lost, uint64_t limit_ns, int* peer);
   /* Frees it once enqueued work has ended; waits for no other rank. */
   void (*destroy)(struct device_comm* comm);
   arfusionResult_t (*run)(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream);

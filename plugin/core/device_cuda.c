@@ -11,6 +11,7 @@
 #include "plugin/core/bootstrap.h"
 #include "plugin/core/log.h"
 #include "plugin/core/memory_cuda.h"
+#include "plugin/core/peers.h"
 
 enum { NEEDED_COMPUTE_MAJOR = 8, CONNECTIONS_TO_SHARE = 32 };
 
@@ -19,6 +20,7 @@ struct mailbox {
   uint32_t abort;
   uint32_t padding[31]; /* the device polls the line above */
   struct kernel_failure failure;
+  uint32_t peer_failed[ARFUSION_MAX_RANKS]; /* of the write test */
 };
 
 struct device_comm {
@@ -96,28 +98,13 @@ static arfusionResult_t cuda_facts(int dev, struct device_facts* facts) {
   CUDA_TRY(cudaDeviceGetAttribute(&facts->compute_major, cudaDevAttrComputeCapabilityMajor, dev));
   CUDA_TRY(cudaDeviceGetAttribute(&facts->compute_minor, cudaDevAttrComputeCapabilityMinor, dev));
   FORWARD_IF_ERROR(unique_of_device(dev, &facts->unique));
+  CUDA_TRY(cudaDeviceGetPCIBusId(facts->bus_id, sizeof facts->bus_id, dev));
   facts->shareable_memory = shared_memory_supported(dev);
   if (facts->compute_major < NEEDED_COMPUTE_MAJOR) {
     facts->driver = facts->compute_major * 10 + facts->compute_minor;
     facts->driver_needed = NEEDED_COMPUTE_MAJOR * 10;
   }
   return arfusionSuccess;
-}
-
-/* A peer's device that is not visible to this process cannot be asked about; mapping its memory then tells. */
-static int cuda_unreachable(const struct device_setup* setup) {
-  int ndev = 0;
-  if (cuda_count(&ndev) != arfusionSuccess) return -1;
-  for (int r = 0; r < setup->nranks; ++r) {
-    for (int peer = 0; peer < ndev; ++peer) {
-      uint64_t unique;
-      int access = 1;
-      if (peer == setup->dev || unique_of_device(peer, &unique) != arfusionSuccess) continue;
-      if (unique != setup->facts[r].unique) continue;
-      if (cudaDeviceCanAccessPeer(&access, setup->dev, peer) == cudaSuccess && !access) return r;
-    }
-  }
-  return -1;
 }
 
 /* ---------------------------------------------------------------- communicators */
@@ -258,6 +245,27 @@ static arfusionResult_t cuda_create(const struct device_setup* setup, struct dev
   return arfusionSuccess;
 }
 
+static arfusionResult_t run_peer_test(struct device_comm* comm, uint32_t lost, uint64_t limit_ns) {
+  struct mailbox* as_seen_by_device;
+  CUDA_TRY(cudaHostGetDevicePointer((void**)&as_seen_by_device, comm->mailbox, 0));
+  CUDA_TRY((cudaError_t)cuda_peer_test(&comm->kernels, lost, limit_ns, as_seen_by_device->peer_failed,
+                                       comm->private_stream));
+  CUDA_TRY(cudaStreamSynchronize(comm->private_stream));
+  return arfusionSuccess;
+}
+
+static arfusionResult_t cuda_test_peers(struct device_comm* comm, uint32_t lost, uint64_t limit_ns, int* peer) {
+  struct device_guard guard;
+  FORWARD_IF_ERROR(guard_enter(&guard, comm->dev));
+  const arfusionResult_t result = run_peer_test(comm, lost, limit_ns);
+  guard_leave(&guard);
+  *peer = PEERS_ALL;
+  for (int r = comm->kernels.nranks - 1; r >= 0; --r) {
+    if (comm->mailbox->peer_failed[r]) *peer = r;
+  }
+  return result;
+}
+
 /* ---------------------------------------------------------------- operations */
 
 /* What a stream is capturing; id 0: nothing. The dependencies are those of whatever the stream does next. */
@@ -344,8 +352,9 @@ const struct device_ops device_cuda = {
     .count = cuda_count,
     .properties = cuda_properties,
     .facts = cuda_facts,
-    .unreachable = cuda_unreachable,
+    .unreachable = peers_unreachable,
     .create = cuda_create,
+    .test_peers = cuda_test_peers,
     .destroy = cuda_destroy,
     .run = cuda_run,
     .epilogue = cuda_epilogue,

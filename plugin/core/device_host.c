@@ -16,6 +16,7 @@
 #include "plugin/core/bootstrap.h"
 #include "plugin/core/device.h"
 #include "plugin/core/log.h"
+#include "plugin/core/peers.h"
 
 /* Larger slots would only leave the caches; requests that exceed one go out as several launches. */
 static const int64_t largest_workspace = 32 << 20;
@@ -53,7 +54,7 @@ static arfusionResult_t host_facts(int dev, struct device_facts* facts) {
 
 static int host_unreachable(const struct device_setup* setup) {
   (void)setup;
-  return -1;
+  return PEERS_ALL;
 }
 
 /* Allocates now what would otherwise be a fault (SIGBUS) at first use, when memory is full. */
@@ -137,12 +138,18 @@ static arfusionResult_t host_create(const struct device_setup* setup, struct dev
   close(fd);
   launch_bytes_fill(&comm->kernels.layout, route);
   *workspace_bytes = (int64_t)comm->kernels.layout.total;
+  peers_log_place(setup->rank);
   *out = comm;
   return arfusionSuccess;
 fail:
   if (fd >= 0) close(fd);
   if (comm) host_destroy(comm);
   return result;
+}
+
+static arfusionResult_t host_test_peers(struct device_comm* comm, uint32_t lost, uint64_t limit_ns, int* peer) {
+  *peer = host_peer_test(&comm->kernels, lost, limit_ns);
+  return arfusionSuccess;
 }
 
 static arfusionResult_t host_run_op(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
@@ -177,6 +184,7 @@ const struct device_ops device_host = {
     .facts = host_facts,
     .unreachable = host_unreachable,
     .create = host_create,
+    .test_peers = host_test_peers,
     .destroy = host_destroy,
     .run = host_run_op,
     .epilogue = host_run_epilogue,

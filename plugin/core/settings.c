@@ -56,6 +56,10 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
                        "Which lines go to stderr when the host has no logger of its own."},
     [SETTING_HOSTID] = {"NCCL_HOSTID", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
                         "NCCL's: ranks with different values count as on different hosts."},
+    [SETTING_P2P_DISABLE] = {"NCCL_P2P_DISABLE", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
+                             "NCCL's: 1 turns every request down on GPUs, which need peer access."},
+    [SETTING_P2P_LEVEL] = {"NCCL_P2P_LEVEL", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
+                           "NCCL's: how far apart GPUs may be for peer access: LOC, NVL, PIX, PXB, PHB or SYS."},
 };
 
 /* The level for each choice of ARFUSION_DEBUG. */

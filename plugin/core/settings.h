@@ -22,6 +22,8 @@ enum setting_id {
   SETTING_TUNING_FILE,     /* string, its contents agreed: the routing table; see tuning.h */
   SETTING_DEBUG,           /* choice, local: none, version, warn, info, trace */
   SETTING_HOSTID,          /* string, local: NCCL_HOSTID; not ours, but respected */
+  SETTING_P2P_DISABLE,     /* string, local: NCCL_P2P_DISABLE; as NCCL_HOSTID */
+  SETTING_P2P_LEVEL,       /* string, local: NCCL_P2P_LEVEL; as NCCL_HOSTID */
   SETTING_COUNT
 };
 
