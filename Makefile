@@ -77,10 +77,13 @@ HOST_OBJECTS   := $(call objects,$(call sources,plugin/host))
 BENCH_OBJECTS  := $(call objects,$(call sources,plugin/tools/bench) $(call cuda,plugin/tools/bench))
 BENCH_LOADER   := $(call objects,plugin/host/plugin_load.c)
 BENCH_LIBS     := -l:libjansson.a -l:libmd.a
+TOPO_OBJECTS   := $(call objects,$(call sources,plugin/tools/topo) $(call cuda,plugin/tools/topo))
+TOPO_LIBS      := -l:libjansson.a $(TOPO_XML_LIBS)
 
 PLUGIN   := $(B)/libarfusion-plugin.so
 HOSTLIB  := $(if $(HOST_OBJECTS),$(B)/libarfusion.so.1)
 BENCH    := $(if $(BENCH_OBJECTS),$(B)/arfusion-bench)
+TOPO     := $(if $(TOPO_OBJECTS),$(B)/arfusion-topo)
 UNIT     := $(patsubst %.c,$(B)/%,$(filter test/unit/test_%,$(call sources,test/unit)))
 SUPPORT  := $(call objects,$(filter test/unit/support%,$(call sources,test/unit)))
 GPU      := $(if $(NVCC),$(patsubst %.c,$(B)/%,$(call sources,test/gpu)))
@@ -93,7 +96,7 @@ BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_bas
 .PHONY: all deps demo test test-gpu bench fuzz resources install clean programs
 .DELETE_ON_ERROR:
 .SECONDARY:
-all: $(PLUGIN) $(HOSTLIB) $(BENCH)
+all: $(PLUGIN) $(HOSTLIB) $(BENCH) $(TOPO)
 	@$(if $(NVCC),true,echo "$(if $(filter 0,$(CUDA)),CUDA=0,no nvcc found): built for the host alone")
 
 # ---------------------------------------------------------------- rules
@@ -112,6 +115,10 @@ $(B)/libarfusion-internal.a: $(PLUGIN_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(B)/libarfusion-bench.a: $(filter-out %/main.c.o,$(BENCH_OBJECTS))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(B)/libarfusion-topo.a: $(filter-out %/main.c.o,$(TOPO_OBJECTS))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
@@ -141,8 +148,12 @@ $(B)/arfusion-bench: $(BENCH_OBJECTS) $(BENCH_LOADER)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(BESIDE) $(BENCH_LIBS) $(LIBS)
 
-$(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(SUPPORT) $(HOST_OBJECTS) $(B)/libarfusion-bench.a $(B)/libarfusion-topo-xml.a \
-    $(B)/libarfusion-internal.a
+$(B)/arfusion-topo: $(TOPO_OBJECTS) $(B)/libarfusion-topo-xml.a $(B)/libarfusion-internal.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(TOPO_LIBS) $(LIBS)
+
+$(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(SUPPORT) $(HOST_OBJECTS) $(B)/libarfusion-bench.a $(B)/libarfusion-topo.a \
+    $(B)/libarfusion-topo-xml.a $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -lcmocka $(BENCH_LIBS) $(TOPO_XML_LIBS) $(LIBS)
@@ -199,7 +210,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(PLUGIN) $(HOSTLIB) $(DESTDIR)$(LIBDIR)
 	ln -sf libarfusion.so.1 $(DESTDIR)$(LIBDIR)/libarfusion.so
-	install -m 755 $(BENCH) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BENCH) $(TOPO) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 include/arfusion_plugin.h include/arfusion.h $(DESTDIR)$(PREFIX)/include
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' plugin/packaging/arfusion.pc.in \
 	  > $(DESTDIR)$(LIBDIR)/pkgconfig/arfusion.pc

@@ -17,3 +17,4 @@ if ls /dev/nvidia0 >/dev/null 2>&1; then export ARFUSION_DEVICE=host; fi # the e
 unset ARFUSION_PLUGIN
 (cd / && LD_LIBRARY_PATH=$prefix/lib "$root/cc") # beside libarfusion
 (cd / && "$prefix/bin/arfusion-bench" check --cases "$OLDPWD/test/data/cases.json" --algo twoshot --ranks-as threads)
+(cd / && "$prefix/bin/arfusion-topo" --nccl-xml "$OLDPWD/test/data/topologies/nccl-hgx-h200-8.xml" >/dev/null)

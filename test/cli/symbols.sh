@@ -9,7 +9,7 @@ exported() { nm -D --defined-only "$1" | awk '{ print $3 }' | sort; }
 declared=$(grep -o 'arfusion[A-Z][A-Za-z]*(' include/arfusion.h | tr -d '(' | sort -u)
 [ "$(exported "$B/libarfusion.so.1")" = "$declared" ] ||
   fail "libarfusion exports other functions than its header declares: $(exported "$B/libarfusion.so.1")"
-for object in "$B/libarfusion-plugin.so" "$B/libarfusion.so.1" "$B/arfusion-bench"; do
+for object in "$B/libarfusion-plugin.so" "$B/libarfusion.so.1" "$B/arfusion-bench" "$B/arfusion-topo"; do
   [ -e "$object" ] || fail "$object is not there"
   if ldd "$object" | grep -E 'libcuda\.|libcudart|libnvidia|libnccl'; then fail "$object links the libraries above"; fi
 done
