@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+# arfusion-topo with bad options, bad files, and nowhere to write to: the exit status, and one line that names what is
+# wrong.
+set -u
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+tool=$(realpath "$B/arfusion-topo")
+hgx=test/data/topologies/nccl-hgx-h200-8.xml
+
+# expect STATUS TEXT ARGUMENTS...: exit status, and a text in what it says on stderr
+expect() {
+  local want=$1 text=$2 status=0
+  shift 2
+  "$tool" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
+  if [ $status != "$want" ] || { [ -n "$text" ] && ! grep -qF -- "$text" "$scratch/err"; }; then
+    echo "arfusion-topo $*: exit $status, expected $want with '$text'; stderr: $(cat "$scratch/err")"
+    bad=1
+  fi
+}
+
+# ---- usage
+expect 64 'unknown command toplogy' toplogy
+expect 64 'one command at a time' doctor probe
+expect 64 'unrecognized option' --jsno
+expect 64 'one file at a time' --nccl-xml a --hwloc-xml b
+expect 64 'probe measures this machine' probe --nccl-xml $hgx
+expect 64 'probe measures this machine' --hwloc-xml $hgx probe
+expect 64 'export needs --format' export
+expect 64 'there are hwloc-xml' export --format png
+expect 64 'belong to export' --format dot
+expect 64 'belong to export' doctor -o "$scratch/x"
+expect 0 '' --help
+expect 0 '' --version
+grep -q '^arfusion-topo [0-9]' "$scratch/out" || { echo "--version: $(cat "$scratch/out")"; bad=1; }
+for before in "--json --redact export --format dot" "export --json --format dot --redact" "-f dot export --redact --json"; do
+  expect 0 '' $before --nccl-xml $hgx
+  grep -q '"content": "graph' "$scratch/out" || { echo "$before: $(head -c 300 "$scratch/out")"; bad=1; }
+done
+
+# ---- files: the message has the file, and the line and element where there is one; with --json it is a document
+head -c 3000 test/data/topologies/hwloc-dgx2.xml >"$scratch/cut.xml"
+head -c 900 $hgx >"$scratch/cut-nccl.xml"
+echo 'no XML at all' >"$scratch/text.xml"
+: >"$scratch/empty.xml"
+/usr/bin/python3 -c 'print("<system version=\"1\">" + "<cpu>" * 100000)' >"$scratch/deep.xml"
+head -c 4000 /dev/urandom >"$scratch/random.xml"
+expect 3 'cut.xml, line 35' --hwloc-xml "$scratch/cut.xml"
+expect 3 'cut-nccl.xml, line' --nccl-xml "$scratch/cut-nccl.xml" doctor
+expect 3 'text.xml, line 1' --nccl-xml "$scratch/text.xml"
+expect 3 'empty.xml' --hwloc-xml "$scratch/empty.xml"
+expect 3 'deep.xml' --nccl-xml "$scratch/deep.xml"
+expect 3 'random.xml' --hwloc-xml "$scratch/random.xml" export --format dot
+expect 3 'No such file' --nccl-xml "$scratch/none.xml"
+expect 3 'topology>' --hwloc-xml $hgx
+expect 3 'system>' --nccl-xml test/data/topologies/hwloc-dgx2.xml
+expect 3 'text.xml, line 1' --json doctor --nccl-xml "$scratch/text.xml"
+grep -q '"line": 1,' "$scratch/out" && grep -q '"exit_code": 3' "$scratch/out" || { echo "no error document"; bad=1; }
+
+# A file that contradicts itself is read, and what is wrong with it is said.
+sed '0,/target="0000:c3:00.0"/s//target="0000:83:00.0"/; 0,/tclass="0x068000"/s//tclass="0x030200"/' $hgx \
+  >"$scratch/self.xml"
+expect 1 '' --nccl-xml "$scratch/self.xml"
+grep -q 'nvlink.self' "$scratch/out" || { echo "a GPU linked to itself: $(cat "$scratch/out")"; bad=1; }
+expect 1 '' doctor --nccl-xml "$scratch/self.xml"
+grep -q '^FAIL  *nvlink.self' "$scratch/out" || { echo "a GPU linked to itself: $(cat "$scratch/out")"; bad=1; }
+sed '0,/target="0000:c3:00.0"/s//target="0000:d3:00.0"/' $hgx >"$scratch/target.xml"
+expect 1 '' doctor --nccl-xml "$scratch/target.xml"
+grep -q '^FAIL  *nvlink.targets  *GPU0 (0000:83:00.0)' "$scratch/out" || { echo "wrong target: $(cat "$scratch/out")"; bad=1; }
+
+# ---- nowhere to write to
+expect 3 'no/such' export --format dot --nccl-xml $hgx -o "$scratch/no/such/file"
+expect 3 '/dev/full: No space left' export --format dot --nccl-xml $hgx -o /dev/full
+for arguments in "" "--json" "doctor" "export --format nccl-xml" "export --format dot --json"; do
+  status=0
+  "$tool" --nccl-xml $hgx $arguments >/dev/full 2>"$scratch/err" || status=$?
+  if [ $status != 3 ] || ! grep -q 'cannot write the output' "$scratch/err"; then
+    echo "$arguments to a full disk: exit $status, $(cat "$scratch/err")"; bad=1
+  fi
+  status=0
+  "$tool" --nccl-xml $hgx $arguments >&- 2>"$scratch/err" || status=$?
+  if [ $status != 3 ] || ! grep -q 'cannot write the output' "$scratch/err"; then
+    echo "$arguments to a closed stdout: exit $status, $(cat "$scratch/err")"; bad=1
+  fi
+done
+# A file is not mistaken for a stdout that is closed.
+"$tool" export --format dot --nccl-xml $hgx -o "$scratch/picture.dot" >&- && grep -q '^}' "$scratch/picture.dot" ||
+  { echo "-o with stdout closed"; bad=1; }
+exit $bad
