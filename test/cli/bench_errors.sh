@@ -20,6 +20,8 @@ echo '[]' >"$scratch/none.json"
 echo '[{' >"$scratch/broken.json"
 echo '[{"id": "x", "nranks": 1, "dtype": "bf16"}]' >"$scratch/fields.json"
 sed 's/"cfba447c/"dfba447c/' test/data/cases.json >"$scratch/other.json"
+expect 0 '' --version
+grep -q '^arfusion-bench [0-9]' "$scratch/out" || { echo "--version: $(cat "$scratch/out")"; bad=1; }
 expect 2 cases check
 expect 2 missing.json check --cases "$scratch/missing.json" --device host
 expect 2 none.json check --cases "$scratch/none.json" --device host

@@ -19,7 +19,8 @@ static const struct {
                 {"plot", "arfusion-bench plot", plot_main},
                 {"tune", "arfusion-bench tune", tune_main}};
 
-const char* argp_program_version = "arfusion-bench " ARFUSION_VERSION;
+/* Looked for by libc, from which everything else here is hidden. */
+__attribute__((visibility("default"))) const char* argp_program_version = "arfusion-bench " ARFUSION_VERSION;
 
 struct arguments {
   int command; /* its index in argv */
