@@ -87,11 +87,16 @@ static void write_nic(struct writer* writer, int device, int depth) {
   }
 }
 
+/* Where the source gave no class: what has others below it is a bridge. */
+static uint32_t class_of(const struct topo_device* device) {
+  if (device->class_id) return device->class_id;
+  return device->kind == TOPO_DEVICE_GPU ? 0x030200 : device->kind == TOPO_DEVICE_NIC ? 0x020000 : 0x060400;
+}
+
 /* link_speed is empty where it is not observable, as in virtual machines: NCCL knows that. */
 static void write_pci_start(struct writer* writer, const char* bus_id, const struct topo_device* device, int depth) {
   indent(writer, depth);
-  fprintf(writer->stream, "<pci busid=\"%s\" class=\"0x%06x\"", bus_id,
-          device->class_id ? device->class_id : 0x030200u);
+  fprintf(writer->stream, "<pci busid=\"%s\" class=\"0x%06x\"", bus_id, class_of(device));
   if (device->vendor) {
     fprintf(writer->stream,
             " vendor=\"0x%04x\" device=\"0x%04x\" subsystem_vendor=\"0x%04x\" subsystem_device=\"0x%04x\"",
@@ -141,7 +146,7 @@ static void write_cpu(struct writer* writer, int numa) {
     if (mine && writer->parent[i] < 0 && writer->kept[i]) write_pci(writer, i, 2);
   }
   for (int g = 0; g < topo->ngpus && numa <= 0; ++g) {
-    const struct topo_device unseen = {0};
+    const struct topo_device unseen = {.kind = TOPO_DEVICE_GPU};
     if (topo->gpus[g].device >= 0) continue;
     write_pci_start(writer, topo->gpus[g].bus_id, &unseen, 2);
     write_gpu(writer, g, 3);
