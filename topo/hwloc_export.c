@@ -29,7 +29,7 @@ static int add_infos(const struct hwloc_library* hwloc, hwloc_obj_t object, cons
     if (link->count < 1) continue;
     snprintf(text, sizeof text, "%d %s%s%s", link->count, topo_remote_name(link->remote), link->target[0] ? " " : "",
              link->target);
-    if (hwloc->obj_add_info(object, TOPO_LINKS_INFO, text)) return -1;
+    if (compat_hwloc_info(hwloc->add_info, object, TOPO_LINKS_INFO, text)) return -1;
   }
   return 0;
 }

@@ -24,7 +24,8 @@ static const struct {
     ENTRY(topology_set_components),  ENTRY(topology_set_xmlbuffer),
     ENTRY(topology_export_xmlbuffer), ENTRY(free_xmlbuffer),
     ENTRY(topology_dup),             ENTRY(get_obj_by_depth),
-    ENTRY(obj_add_info),             ENTRY(bitmap_next),
+    {COMPAT_HWLOC_ADD_INFO, offsetof(struct hwloc_library, add_info)},
+    ENTRY(bitmap_next),
     ENTRY(distances_add_create),     ENTRY(distances_add_values),
     ENTRY(distances_add_commit),
 };

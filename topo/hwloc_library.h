@@ -22,7 +22,7 @@ struct hwloc_library {
   void (*free_xmlbuffer)(hwloc_topology_t, char*);
   int (*topology_dup)(hwloc_topology_t*, hwloc_topology_t);
   hwloc_obj_t (*get_obj_by_depth)(hwloc_topology_t, int, unsigned);
-  int (*obj_add_info)(hwloc_obj_t, const char*, const char*);
+  compat_hwloc_add_info add_info;
   int (*bitmap_next)(hwloc_const_bitmap_t, int);
   void* (*distances_add_create)(hwloc_topology_t, const char*, unsigned long, unsigned long);
   int (*distances_add_values)(hwloc_topology_t, void*, unsigned, hwloc_obj_t*, hwloc_uint64_t*, unsigned long);

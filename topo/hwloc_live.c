@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 
 #include "topo/hwloc_library.h"
 
@@ -30,8 +31,8 @@ static char* list_of_bitmap(const struct hwloc_library* hwloc, hwloc_const_bitma
 }
 
 static const char* info_of(hwloc_obj_t object, const char* name) {
-  for (unsigned i = 0; object && i < object->infos_count; ++i) {
-    if (strcmp(object->infos[i].name, name) == 0) return object->infos[i].value;
+  for (unsigned i = 0; object && i < COMPAT_HWLOC_INFO_COUNT(object); ++i) {
+    if (strcmp(COMPAT_HWLOC_INFOS(object)[i].name, name) == 0) return COMPAT_HWLOC_INFOS(object)[i].value;
   }
   return NULL;
 }
@@ -47,6 +48,8 @@ static void read_numas(struct reader* reader) {
   const struct hwloc_library* hwloc = reader->hwloc;
   hwloc_obj_t root = hwloc->get_obj_by_depth(reader->tree, 0, 0);
   const char* value;
+  struct utsname name;
+  const int named = !uname(&name);
   if ((value = info_of(root, "hwlocVersion"))) TOPO_COPY(reader->builder->topo->hwloc, value);
   for (unsigned i = 0;; ++i) {
     hwloc_obj_t object = hwloc->get_obj_by_depth(reader->tree, HWLOC_TYPE_DEPTH_NUMANODE, i);
@@ -55,7 +58,7 @@ static void read_numas(struct reader* reader) {
     if (at < 0) return;
     struct topo_numa* numa = &reader->builder->topo->numas[at];
     numa->cpus = list_of_bitmap(hwloc, object->cpuset);
-    if ((value = info_above(object, "Architecture"))) TOPO_COPY(numa->arch, value);
+    if (named) TOPO_COPY(numa->arch, name.machine);
     if ((value = info_above(object, "CPUVendor"))) TOPO_COPY(numa->vendor, value);
     if ((value = info_above(object, "CPUFamilyNumber"))) numa->family = atoi(value);
     if ((value = info_above(object, "CPUModelNumber"))) numa->model = atoi(value);
@@ -85,7 +88,7 @@ static enum topo_device_kind kind_of(unsigned class_id, unsigned vendor) {
 static void read_network(struct reader* reader, hwloc_obj_t object, int device) {
   struct topo* topo = reader->builder->topo;
   if (device < 0 || topo->devices[device].kind != TOPO_DEVICE_NIC ||
-      !COMPAT_HWLOC_IS_NETWORK(object->attr->osdev.type)) {
+      !COMPAT_HWLOC_IS_NETWORK(object)) {
     return;
   }
   struct topo_nic* nic = &topo->nics[topo->devices[device].index];

@@ -188,6 +188,39 @@ static void test_vm_without_gpu_elements(void** state) {
   in_all_forms(topo_read_nccl_xml, FOLDER "nccl-vm-4x2-nogpu.xml", check_vm);
 }
 
+/* ---------------------------------------------------------------- hwloc 1 and hwloc 3 */
+
+#define GPU_OF_HWLOC(version_of_pci_type)                                                                  \
+  "<object type=\"Bridge\" bridge_type=\"0-1\" bridge_pci=\"0000:[00-ff]\">"                                 \
+  "<object type=\"PCIDev\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:1db8] [10de:131d] a1" version_of_pci_type \
+  "\"><object type=\"OSDev\" name=\"cuda0\" osdev_type=\"5\"/></object></object>"
+
+static void test_other_versions_of_hwloc(void** state) {
+  static const char* const texts[] = {
+      /* 1: NUMA nodes are in the tree. */
+      "<topology><object type=\"Machine\"><object type=\"NUMANode\" os_index=\"1\" cpuset=\"0x0000000c\" "
+      "nodeset=\"0x00000002\">" GPU_OF_HWLOC("") "</object></object></topology>",
+      /* 3: the interface follows the revision. */
+      "<topology version=\"3.0\"><object type=\"Machine\"><object type=\"Package\" cpuset=\"0x0000000c\" "
+      "nodeset=\"0x00000002\"><object type=\"NUMANode\" os_index=\"1\" cpuset=\"0x0000000c\" "
+      "nodeset=\"0x00000002\"/>" GPU_OF_HWLOC(" 00") "</object></object></topology>"};
+  (void)state;
+  for (int i = 0; i < 2; ++i) {
+    struct topo* topo = NULL;
+    struct topo_error error;
+    if (topo_read_hwloc_xml_buffer(texts[i], strlen(texts[i]), "other.xml", &topo, &error)) fail_msg("%s", error.text);
+    assert_int_equal(topo->nfindings, 0);
+    assert_int_equal(topo->ngpus, 1);
+    assert_int_equal(topo->gpus[0].sm.value, 70);
+    assert_int_equal(topo->gpus[0].cuda.value, 0);
+    assert_int_equal(topo->numas[topo->gpus[0].numa].id, 1);
+    assert_string_equal(topo->numas[topo->gpus[0].numa].cpus, "2-3");
+    assert_true(topo_numa_has_cpu(&topo->numas[0], 3));
+    assert_false(topo_numa_has_cpu(&topo->numas[0], 4));
+    topo_free(topo);
+  }
+}
+
 /* ---------------------------------------------------------------- redaction */
 
 static void test_redact(void** state) {
@@ -211,6 +244,7 @@ int main(void) {
       cmocka_unit_test(test_power8),
       cmocka_unit_test(test_hgx_h200),
       cmocka_unit_test(test_vm_without_gpu_elements),
+      cmocka_unit_test(test_other_versions_of_hwloc),
       cmocka_unit_test(test_redact),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
