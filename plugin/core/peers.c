@@ -51,11 +51,29 @@ static enum topo_level level_get(const struct settings* settings) {
   return level;
 }
 
-int peers_unreachable(const struct device_setup* setup) {
+/* What the GPUs of all ranks are to each other, as one line of rank 0. */
+static void log_verdict(const struct topo* topo, const struct device_setup* setup, enum topo_level level) {
+  int gpus[ARFUSION_MAX_RANKS], n = 0;
+  struct topo_verdict verdict;
+  for (int r = 0; r < setup->nranks; ++r) {
+    const int gpu = topo_gpu_by_bus_id(topo, setup->facts[r].bus_id);
+    int seen = gpu < 0;
+    for (int i = 0; i < n && !seen; ++i) seen = gpus[i] == gpu;
+    if (!seen) gpus[n++] = gpu;
+  }
+  if (n < 2) return;
+  topo_verdict(topo, gpus, n, level, &verdict);
+  LOG_INFO(ARFUSION_LOG_INIT, "%d GPUs of %d ranks: P2P %s%s%s; NVLink all to all %s, %d links a pair%s%s", n,
+           setup->nranks, topo_state_name(verdict.p2p.state), verdict.p2p.why[0] ? ", " : "", verdict.p2p.why,
+           topo_state_name(verdict.nvlink.state), verdict.nvlink_count, verdict.nvlink.why[0] ? ", " : "",
+           verdict.nvlink.why);
+}
+
+int peers_judge(const struct topo* topo, const struct device_setup* setup) {
   const enum topo_level level = level_get(setup->settings);
   const struct device_facts* own = &setup->facts[setup->rank];
   if (level == TOPO_LEVEL_LOC) return PEERS_DISABLED;
-  const struct topo* topo = topology_get(&topologies[0]);
+  if (topo && setup->rank == 0) log_verdict(topo, setup, level);
   for (int r = 0; topo && r < setup->nranks; ++r) {
     const struct device_facts* theirs = &setup->facts[r];
     const int pair[] = {topo_gpu_by_bus_id(topo, own->bus_id), topo_gpu_by_bus_id(topo, theirs->bus_id)};
@@ -74,6 +92,8 @@ int peers_unreachable(const struct device_setup* setup) {
   }
   return PEERS_ALL;
 }
+
+int peers_unreachable(const struct device_setup* setup) { return peers_judge(topology_get(&topologies[0]), setup); }
 
 /* ---------------------------------------------------------------- the write test */
 

@@ -14,6 +14,9 @@ enum { PEERS_ALL = -1, PEERS_DISABLED = -2 };
  * also where nobody can tell; PEERS_DISABLED if NCCL_P2P_DISABLE or NCCL_P2P_LEVEL allows no peer access at all. */
 int peers_unreachable(const struct device_setup* setup);
 
+/* The same from a given machine; NULL: nothing is known. */
+int peers_judge(const struct topo* topo, const struct device_setup* setup);
+
 /* The write test, by all ranks together, after device->create: sets route->reason to arfusionReasonPeerWriteTest
  * with the first pair (writer, reader) that failed. It takes 10 s at most, and at most half of
  * ARFUSION_INIT_TIMEOUT. */

@@ -124,6 +124,62 @@ static void test_words_differ(void** state) {
   }
 }
 
+/* ---------------------------------------------------------------- facts */
+
+/* What rank `rank` of four finds, each on a GPU of a machine with two pairs of GPUs that NVLink joins; the pairs are at
+ * different CPUs. */
+static int judge(int rank, const char* disable, const char* level) {
+  struct topo* topo = NULL;
+  struct topo_error error;
+  struct device_facts facts[4] = {0};
+  struct settings* settings = calloc(1, sizeof *settings);
+  assert_non_null(settings);
+  if (topo_read_hwloc_xml("test/data/topologies/hwloc-power8-4gpu.xml", &topo, &error)) fail_msg("%s", error.text);
+  for (int r = 0; r < 4; ++r) {
+    facts[r].unique = (uint64_t)r + 1;
+    strcpy(facts[r].bus_id, topo->gpus[r].bus_id);
+  }
+  strcpy(settings->text[SETTING_P2P_DISABLE], disable);
+  strcpy(settings->text[SETTING_P2P_LEVEL], level);
+  const struct device_setup setup = {.rank = rank, .nranks = 4, .settings = settings, .facts = facts};
+  const int peer = peers_judge(topo, &setup);
+  assert_int_equal(peers_judge(NULL, &setup), peer == PEERS_DISABLED ? PEERS_DISABLED : PEERS_ALL);
+  topo_free(topo);
+  free(settings);
+  return peer;
+}
+
+static void test_nccl_settings(void** state) {
+  (void)state;
+  assert_int_equal(judge(0, "", ""), PEERS_ALL); /* nobody can tell from this file: the write test will */
+  assert_int_equal(judge(0, "0", ""), PEERS_ALL);
+  assert_int_equal(judge(0, "1", ""), PEERS_DISABLED);
+  assert_int_equal(judge(0, "1", "SYS"), PEERS_DISABLED); /* as in NCCL, it goes first */
+  assert_int_equal(judge(0, "", "LOC"), PEERS_DISABLED);
+  assert_int_equal(judge(0, "", "NVL"), 2);
+  assert_int_equal(judge(1, "", "PHB"), 2);
+  assert_int_equal(judge(3, "", "PHB"), 0);
+  assert_int_equal(judge(0, "", "SYS"), PEERS_ALL);
+  assert_int_equal(judge(0, "", "5"), PEERS_ALL);
+  assert_int_equal(judge(0, "", "far"), PEERS_ALL); /* with a warning */
+}
+
+static void test_instances_of_one_gpu(void** state) {
+  struct topo* topo = NULL;
+  struct topo_error error;
+  struct device_facts facts[2] = {{.unique = 1, .bus_id = "0000:83:00.0"}, {.unique = 2, .bus_id = "0000:83:00.0"}};
+  struct settings* settings = calloc(1, sizeof *settings);
+  const struct device_setup setup = {.rank = 0, .nranks = 2, .settings = settings, .facts = facts};
+  (void)state;
+  assert_non_null(settings);
+  if (topo_read_nccl_xml("test/data/topologies/nccl-hgx-h200-8.xml", &topo, &error)) fail_msg("%s", error.text);
+  assert_int_equal(peers_judge(topo, &setup), 1); /* MIG */
+  facts[1].unique = 1;
+  assert_int_equal(peers_judge(topo, &setup), PEERS_ALL); /* two ranks on one GPU */
+  topo_free(topo);
+  free(settings);
+}
+
 /* ---------------------------------------------------------------- communicators */
 
 static arfusionResult_t rank_init(int rank, void* argument, struct support_outcome* outcome) {
@@ -212,6 +268,8 @@ int main(void) {
       cmocka_unit_test(test_all_arrives),
       cmocka_unit_test(test_what_does_not_arrive),
       cmocka_unit_test(test_words_differ),
+      cmocka_unit_test(test_nccl_settings),
+      cmocka_unit_test(test_instances_of_one_gpu),
       cmocka_unit_test(test_lost_writes_between_processes),
       cmocka_unit_test(test_lost_writes_between_threads),
       cmocka_unit_test(test_nothing_is_lost),

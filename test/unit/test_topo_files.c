@@ -188,6 +188,34 @@ static void test_vm_without_gpu_elements(void** state) {
   in_all_forms(topo_read_nccl_xml, FOLDER "nccl-vm-4x2-nogpu.xml", check_vm);
 }
 
+/* ---------------------------------------------------------------- this machine, whatever it is */
+
+static void test_live(void** state) {
+  struct topo *topo = NULL, *again;
+  struct topo_error error;
+  (void)state;
+  if (topo_discover_live(TOPO_USE_ALL, &topo, &error)) fail_msg("%s", error.text);
+  assert_true(topo->host[0] != '\0');
+  assert_true(topo->nnumas >= 1);
+  assert_non_null(topo->numas[0].cpus);
+  assert_true(topo->numas[0].arch[0] != '\0');
+  for (int g = 0; g < topo->ngpus; ++g) assert_int_equal(topo_gpu_by_bus_id(topo, topo->gpus[g].bus_id), g);
+  for (int i = 0; i < topo->nfindings; ++i) assert_true(topo->findings[i].text[0] != '\0');
+  again = write_and_read(topo, topo_write_hwloc_xml, topo_read_hwloc_xml_buffer);
+  assert_int_equal(again->ngpus, topo->ngpus);
+  assert_int_equal(again->nnumas, topo->nnumas);
+  assert_string_equal(again->numas[0].cpus, topo->numas[0].cpus);
+  topo_free(again);
+  again = write_and_read(topo, topo_write_nccl_xml, topo_read_nccl_xml_buffer);
+  assert_int_equal(again->ngpus, topo->ngpus);
+  assert_string_equal(again->numas[0].cpus, topo->numas[0].cpus);
+  topo_free(again);
+  topo_free(topo);
+  assert_int_equal(topo_discover_live(0, &topo, &error), 0); /* nobody is asked */
+  assert_int_equal(topo->ngpus + topo->nnumas + topo->nfindings, 0);
+  topo_free(topo);
+}
+
 /* ---------------------------------------------------------------- hwloc 1 and hwloc 3 */
 
 #define GPU_OF_HWLOC(version_of_pci_type)                                                                  \
@@ -244,6 +272,7 @@ int main(void) {
       cmocka_unit_test(test_power8),
       cmocka_unit_test(test_hgx_h200),
       cmocka_unit_test(test_vm_without_gpu_elements),
+      cmocka_unit_test(test_live),
       cmocka_unit_test(test_other_versions_of_hwloc),
       cmocka_unit_test(test_redact),
   };
