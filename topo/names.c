@@ -143,3 +143,9 @@ int topo_level_parse(const char* text, enum topo_level* level) {
   *level = number < 4 ? numbers[number] : TOPO_LEVEL_SYS;
   return 0;
 }
+
+int topo_level_of_settings(const char* disable, const char* text, enum topo_level* level) {
+  *level = disable && atoi(disable) ? TOPO_LEVEL_LOC : TOPO_LEVEL_SYS;
+  if (*level == TOPO_LEVEL_LOC || !text || text[0] == '\0') return 0;
+  return topo_level_parse(text, level);
+}

@@ -302,6 +302,10 @@ enum topo_level {
 /* From NCCL_P2P_LEVEL's words (any case) or its older numbers 0 to 5 and more; -1: neither. */
 int topo_level_parse(const char* text, enum topo_level* level);
 
+/* What the values of NCCL_P2P_DISABLE and NCCL_P2P_LEVEL leave; NULL or "" is not set. -1 if the latter is not a
+ * level: it is ignored then, as NCCL does. */
+int topo_level_of_settings(const char* disable, const char* text, enum topo_level* level);
+
 /* One question about a set of GPUs, answered for all ordered pairs. When it is not OK, from and to are the first
  * pair (indices in gpus) that is not, or -1 when it is not about a pair. */
 struct topo_answer {

@@ -40,12 +40,10 @@ static const struct topo* topology_get(struct known_topology* known) {
   return known->topo;
 }
 
-/* NCCL's settings for peer access; what is not one of its words is ignored, as NCCL does. */
 static enum topo_level level_get(const struct settings* settings) {
   const char* text = settings->text[SETTING_P2P_LEVEL];
-  enum topo_level level = TOPO_LEVEL_SYS;
-  if (atoi(settings->text[SETTING_P2P_DISABLE])) return TOPO_LEVEL_LOC;
-  if (text[0] && topo_level_parse(text, &level)) {
+  enum topo_level level;
+  if (topo_level_of_settings(settings->text[SETTING_P2P_DISABLE], text, &level)) {
     LOG_WARN("NCCL_P2P_LEVEL=%s is none of LOC, NVL, PIX, PXB, PHB, SYS: nothing is done with it", text);
   }
   return level;

@@ -306,6 +306,14 @@ static void test_level(void** state) {
   assert_int_equal(level, TOPO_LEVEL_SYS);
   assert_int_equal(topo_level_parse("near", &level), -1);
   assert_int_equal(topo_level_parse("", &level), -1);
+  assert_int_equal(topo_level_of_settings(NULL, NULL, &level), 0);
+  assert_int_equal(level, TOPO_LEVEL_SYS);
+  assert_int_equal(topo_level_of_settings("0", "PIX", &level), 0);
+  assert_int_equal(level, TOPO_LEVEL_PIX);
+  assert_int_equal(topo_level_of_settings("1", "PIX", &level), 0);
+  assert_int_equal(level, TOPO_LEVEL_LOC);
+  assert_int_equal(topo_level_of_settings("", "near", &level), -1);
+  assert_int_equal(level, TOPO_LEVEL_SYS);
 }
 
 static void test_what_does_not_answer(void** state) {

@@ -117,30 +117,16 @@ void check_pci_tree(const struct check_input* in, struct check* check) {
 
 /* ---------------------------------------------------------------- CPUs */
 
-/* "0-3,8" as a set. */
-static void cpus_parse(const char* text, unsigned char set[CPUS_MAX]) {
-  memset(set, 0, CPUS_MAX);
-  while (*text >= '0' && *text <= '9') {
-    char* end;
-    unsigned long first = strtoul(text, &end, 10), last = first;
-    if (*end == '-') last = strtoul(end + 1, &end, 10);
-    for (unsigned long cpu = first; cpu <= last && cpu < CPUS_MAX; cpu++) set[cpu] = 1;
-    text = *end == ',' ? end + 1 : end;
-  }
-}
-
-static int cpus_meet(const char* left, const char* right) {
-  unsigned char a[CPUS_MAX], b[CPUS_MAX];
-  cpus_parse(left, a);
-  cpus_parse(right, b);
+static int cpus_meet(const struct topo_numa* left, const struct topo_numa* right) {
   for (int cpu = 0; cpu < CPUS_MAX; cpu++) {
-    if (a[cpu] && b[cpu]) return 1;
+    if (topo_numa_has_cpu(left, cpu) && topo_numa_has_cpu(right, cpu)) return 1;
   }
   return 0;
 }
 
 void check_numa_affinity(const struct check_input* in, struct check* check) {
   const struct topo* topo = in->topo;
+  struct topo_numa ours = {.cpus = in->host != NULL ? (char*)in->host->cpus : NULL};
   int known = 0;
   if (check_needs_gpus(in, 1, check)) return;
   for (int i = 0; i < topo->ngpus; i++) {
@@ -148,7 +134,7 @@ void check_numa_affinity(const struct check_input* in, struct check* check) {
     const struct topo_numa* numa = gpu->numa >= 0 ? &topo->numas[gpu->numa] : NULL;
     if (numa == NULL || numa->cpus == NULL) continue;
     known++;
-    if (in->host == NULL || in->host->cpus[0] == '\0' || cpus_meet(numa->cpus, in->host->cpus)) continue;
+    if (in->host == NULL || in->host->cpus[0] == '\0' || cpus_meet(numa, &ours)) continue;
     check_say(check, CHECK_WARN, "this process may only run on CPUs %s (/proc/self/status), and GPU%d's are %s: %s",
               in->host->cpus, i, numa->cpus, topo_source(topo, numa->source));
     check_mean(check, "Launches and copies from and to this GPU cross NUMA nodes.");
@@ -221,27 +207,26 @@ static int list_settings(const struct host* host, const char* prefix, struct che
 }
 
 void check_env_nccl(const struct check_input* in, struct check* check) {
-  const char* where;
   enum topo_level level;
   if (check_needs_live(in, check)) return;
   if (list_settings(in->host, "NCCL_", check) == 0) {
     check_say(check, CHECK_OK, "no NCCL_ variable in the environment, ~/.nccl.conf or /etc/nccl.conf");
   }
   const char* disable = host_setting_get(in->host, "NCCL_P2P_DISABLE", NULL);
-  const char* text = host_setting_get(in->host, "NCCL_P2P_LEVEL", &where);
+  const char* text = host_setting_get(in->host, "NCCL_P2P_LEVEL", NULL);
   const char* file = host_setting_get(in->host, "NCCL_TOPO_FILE", NULL);
-  if (disable != NULL && strtol(disable, NULL, 10) != 0) {
-    check->status = CHECK_FAIL;
-    check_mean(check, "NCCL_P2P_DISABLE turns peer access off; arfusion respects it and turns everything down.");
-    check_mend(check, "unset NCCL_P2P_DISABLE");
-  } else if (text != NULL && topo_level_parse(text, &level) != 0) {
+  if (topo_level_of_settings(disable, text, &level) != 0) {
     check->status = CHECK_WARN;
-    check_mean(check, "NCCL_P2P_LEVEL=%s (%s) is not a level.", text, where);
+    check_mean(check, "NCCL_P2P_LEVEL=%s is not a level, and is ignored.", text);
     check_mend(check, "unset NCCL_P2P_LEVEL; levels are LOC NVL PIX PXB PHB SYS");
-  } else if (text != NULL && level != TOPO_LEVEL_SYS) {
-    check->status = level == TOPO_LEVEL_LOC ? CHECK_FAIL : CHECK_WARN;
-    check_mean(check, "NCCL_P2P_LEVEL=%s (%s) limits peer access; arfusion respects it.", text, where);
-    check_mend(check, "unset NCCL_P2P_LEVEL, unless it is meant");
+  } else if (level == TOPO_LEVEL_LOC) {
+    check->status = CHECK_FAIL;
+    check_mean(check, "Peer access is turned off; arfusion respects that and turns everything down.");
+    check_mend(check, "unset NCCL_P2P_DISABLE NCCL_P2P_LEVEL, or take the line out of the file");
+  } else if (level != TOPO_LEVEL_SYS) {
+    check->status = CHECK_WARN;
+    check_mean(check, "NCCL_P2P_LEVEL limits peer access to near GPUs; arfusion respects that.");
+    check_mend(check, "unset NCCL_P2P_LEVEL, or take the line out of the file, unless it is meant");
   } else if (file != NULL && access(file, R_OK) != 0) {
     check->status = CHECK_WARN;
     check_mean(check, "NCCL_TOPO_FILE names a file that cannot be read.");

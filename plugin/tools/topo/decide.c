@@ -5,7 +5,6 @@
 #include "plugin/tools/topo/decide.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -35,11 +34,10 @@ static const char turned_down[] = "arfusion turns everything down; the caller's 
 
 static enum topo_level level_of(const struct host* host) {
   enum topo_level level = TOPO_LEVEL_SYS;
-  if (host == NULL) return level;
-  const char* disable = host_setting_get(host, "NCCL_P2P_DISABLE", NULL);
-  const char* text = host_setting_get(host, "NCCL_P2P_LEVEL", NULL);
-  if (disable != NULL && strtol(disable, NULL, 10) != 0) return TOPO_LEVEL_LOC;
-  if (text != NULL && topo_level_parse(text, &level) != 0) level = TOPO_LEVEL_SYS;
+  if (host != NULL) {
+    topo_level_of_settings(host_setting_get(host, "NCCL_P2P_DISABLE", NULL),
+                           host_setting_get(host, "NCCL_P2P_LEVEL", NULL), &level);
+  }
   return level;
 }
 
