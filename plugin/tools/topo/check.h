@@ -41,6 +41,7 @@ int check_needs_gpus(const struct check_input* in, int gpus, struct check* check
 /* check_gpu.c: drivers and GPUs */
 void check_driver_version(const struct check_input* in, struct check* check);
 void check_cuda_version(const struct check_input* in, struct check* check);
+void check_cuda_start(const struct check_input* in, struct check* check);
 void check_nccl_version(const struct check_input* in, struct check* check);
 void check_gpu_visible(const struct check_input* in, struct check* check);
 void check_gpu_order(const struct check_input* in, struct check* check);

@@ -33,19 +33,12 @@ void check_cuda_version(const struct check_input* in, struct check* check) {
   const struct topo_fact *driver = &in->topo->cuda_driver, *runtime = &in->topo->cuda_runtime;
   char have[16], need[16];
   if (check_needs_live(in, check)) return;
-  if (driver->state != TOPO_OK) {
-    check_say(check, in->topo->ngpus > 0 && in->topo->driver[0] != '\0' ? CHECK_FAIL : CHECK_NOT_OBSERVABLE, "%s",
-              finding_text(in, "cuda.open", "CUDA does not say"));
-    if (check->status == CHECK_FAIL) {
-      check_mean(
-          check,
-          "CUDA does not start. Error 802 (system not yet initialized) means that the NVSwitches are not set up.");
-      check_mend(check, "systemctl restart nvidia-fabricmanager (error 802); otherwise look at dmesg | grep -i nvrm");
-    }
+  if (driver->state != TOPO_OK || driver->value == 0) { /* 0: there is no driver */
+    check_say(check, CHECK_NOT_OBSERVABLE, "CUDA does not say which version the driver is of");
     return;
   }
   text_cuda_version(have, sizeof(have), driver->value);
-  check_say(check, CHECK_OK, "cuDriverGetVersion: %s", have);
+  check_say(check, CHECK_OK, "%s: %s", topo_source(in->topo, driver->source), have);
   if (runtime->state != TOPO_OK) return;
   text_cuda_version(need, sizeof(need), runtime->value);
   /* Within a major version older drivers run what newer toolkits built. */
@@ -55,6 +48,23 @@ void check_cuda_version(const struct check_input* in, struct check* check) {
   check_mean(check, "The driver is too old for the CUDA that arfusion was built with: its kernels do not load.");
   check_mend(check, "install a driver of CUDA %d.0 or later, or build with an older CUDA (make CUDA_HOME=...)",
              runtime->value / 1000);
+}
+
+void check_cuda_start(const struct check_input* in, struct check* check) {
+  int shown = 0;
+  if (check_needs_live(in, check)) return;
+  for (int i = 0; i < in->topo->ngpus; i++) shown += in->topo->gpus[i].cuda.state == TOPO_OK;
+  if (shown > 0) {
+    check_say(check, CHECK_OK, "CUDA starts and shows %d of %d GPUs", shown, in->topo->ngpus);
+    return;
+  }
+  check_say(check, decide_cuda_fails(in->topo) ? CHECK_FAIL : CHECK_NOT_OBSERVABLE, "%s",
+            finding_text(in, "cuda.open", "CUDA shows no GPU"));
+  if (check->status != CHECK_FAIL) return;
+  check_mean(check,
+             "There are GPUs, but CUDA does not start. Error 802 (system not yet initialized) means that the "
+             "NVSwitches are not set up.");
+  check_mend(check, "802: systemctl restart nvidia-fabricmanager; otherwise: dmesg | grep -i nvrm");
 }
 
 void check_nccl_version(const struct check_input* in, struct check* check) {

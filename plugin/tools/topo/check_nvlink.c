@@ -110,7 +110,7 @@ void check_nvlink_all_to_all(const struct check_input* in, struct check* check) 
             verdict->nvlink.why, source[0] != '\0' ? ": " : "", source);
   if (verdict->nvlink.state == TOPO_FAIL) {
     check_mean(check,
-               "Pairs without NVLink are served over PCIe, if peer access is allowed there: a tenth of the speed.");
+               "What NVLink does not carry goes over PCIe, if peer access is allowed there: a tenth of the speed.");
     check_mend(check, "choose GPUs that NVLink joins, by CUDA_VISIBLE_DEVICES");
   }
 }

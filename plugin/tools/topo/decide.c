@@ -72,6 +72,17 @@ static int ruled_out_by_setting(const struct host* host, struct decision* decisi
   return 1;
 }
 
+int decide_cuda_fails(const struct topo* topo) {
+  return topo->ngpus > 0 && topo->cuda_runtime.state == TOPO_OK && tool_finding(topo, "cuda.open", NULL) != NULL;
+}
+
+static int ruled_out_by_cuda(const struct topo* topo, struct decision* decision) {
+  if (!decide_cuda_fails(topo)) return 0;
+  conclude(decision, TOOL_UNUSABLE, turned_down);
+  because(decision, "CUDA does not start: %s.", tool_finding(topo, "cuda.open", NULL)->text);
+  return 1;
+}
+
 static int ruled_out_by_gpu(const struct topo* topo, struct decision* decision) {
   for (int i = 0; i < topo->ngpus; i++) {
     const struct topo_gpu* gpu = &topo->gpus[i];
@@ -113,10 +124,10 @@ static void weigh_links(const struct topo* topo, struct decision* decision) {
     conclude(decision, verdict->p2p.state == TOPO_OK || offline ? TOOL_GOOD : TOOL_CANNOT_TELL,
              "arfusion's kernels, over NVLink");
   } else if (verdict->p2p.state == TOPO_OK) {
-    conclude(decision, TOOL_DEGRADED, "arfusion's kernels, over PCIe where NVLink does not reach");
+    conclude(decision, TOOL_DEGRADED, "arfusion's kernels; NVLink does not join all GPUs equally");
   } else if (verdict->nvlink.state == TOPO_FAIL && offline) {
     conclude(decision, TOOL_DEGRADED,
-             "arfusion's kernels, over PCIe where NVLink does not reach, if peer access works there");
+             "arfusion's kernels, if peer access works; NVLink does not join all GPUs equally");
   } else {
     conclude(decision, TOOL_CANNOT_TELL,
              "arfusion's kernels, if every GPU reaches every other one: that is not observable");
@@ -144,13 +155,24 @@ static void weigh_oddities(const struct topo* topo, struct decision* decision) {
   }
 }
 
+/* The GPUs that CUDA shows here, if it shows several; otherwise all: a rank may see its own only. */
+static void ask_verdict(const struct topo* topo, struct decision* decision) {
+  int shown[TOPO_MOST_GPUS], count = 0;
+  for (int i = 0; i < topo->ngpus; i++) {
+    if (topo->gpus[i].cuda.state == TOPO_OK) shown[count++] = i;
+  }
+  int some = topo->origin == TOPO_FROM_LIVE && count >= 2 && count < topo->ngpus;
+  topo_verdict(topo, some ? shown : NULL, count, decision->level, &decision->verdict);
+  if (some) because(decision, "Of %d GPUs, the %d that CUDA shows here are judged.", topo->ngpus, count);
+}
+
 void decide(const struct topo* topo, const struct host* host, struct decision* decision) {
   memset(decision, 0, sizeof(*decision));
   decision->level = level_of(host);
-  topo_verdict(topo, NULL, 0, decision->level, &decision->verdict);
+  ask_verdict(topo, decision);
   if (too_few(topo, decision)) return;
   if (host != NULL && ruled_out_by_setting(host, decision)) return;
-  if (ruled_out_by_gpu(topo, decision)) return;
+  if (ruled_out_by_cuda(topo, decision) || ruled_out_by_gpu(topo, decision)) return;
   weigh_links(topo, decision);
   weigh_oddities(topo, decision);
 }

@@ -25,6 +25,9 @@ void decide(const struct topo* topo, const struct host* host, struct decision* d
 /* The name of the setting that keeps arfusion off the GPUs, whatever they can do; NULL: none does. */
 const char* decide_ruling_setting(const struct host* host);
 
+/* Whether there are GPUs, and a CUDA that was asked for them and does not start. */
+int decide_cuda_fails(const struct topo* topo);
+
 /* How many NVLinks of a GPU are there and not active. */
 int gpu_inactive_links(const struct topo_gpu* gpu);
 

@@ -17,6 +17,7 @@ static const struct {
   check_fn run;
 } checks[] = {{"driver.version", check_driver_version},
               {"cuda.version", check_cuda_version},
+              {"cuda.start", check_cuda_start},
               {"nccl.version", check_nccl_version},
               {"gpu.visible", check_gpu_visible},
               {"gpu.order", check_gpu_order},
@@ -79,7 +80,7 @@ int check_needs_gpus(const struct check_input* in, int gpus, struct check* check
 /* What was found while reading the machine or the file is a check too, under its own id, unless a check has it as its
  * evidence. */
 static int finding_is_check(const struct topo_finding* finding) {
-  static const char* const taken[] = {"gpu.hidden", "nvlink.target", "nvlink.lopsided"};
+  static const char* const taken[] = {"gpu.hidden", "cuda.open", "nvlink.target", "nvlink.lopsided"};
   for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
     if (strcmp(finding->id, taken[i]) == 0) return 0;
   }
