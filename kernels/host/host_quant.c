@@ -10,8 +10,8 @@
 #define E4M3_NAN 0x7f
 #define NVFP4_BLOCK 16
 
-/* One row. What is 0 in scale_out besides the scales is written along with them: the last word or tile column of the own
- * row, and the rows that fill up the last tile, of which each token takes every tokens-th. */
+/* One row. What is 0 in scale_out besides the scales is written along with them: the rest of the last word or tile of the
+ * row, and, with the request's last token, the rows that fill up the last words or tiles. */
 struct quant_row {
   const struct host_task* task;
   const unsigned char* n;
@@ -35,6 +35,8 @@ static float bits_float(uint32_t bits) {
 static float max_or_nan(float a, float b) { return a <= b ? b : a; }
 
 static int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+static int is_last(const struct quant_row* row) { return row->token + 1 == row->task->op->all_tokens; }
 
 static const void* elements_at(const struct quant_row* row, int64_t column) {
   return row->n + column * row->task->element;
@@ -76,7 +78,7 @@ static void quant_fp8_group(const struct quant_row* row) {
     }
     scales[word * rows + row->token] = packed;
     if (word + 1 == words) continue;
-    for (int64_t t = row->token + op->all_tokens; t < rows; t += op->all_tokens) scales[word * rows + t] = 0;
+    for (int64_t t = op->all_tokens; is_last(row) && t < rows; t++) scales[word * rows + t] = 0;
   }
 }
 
@@ -109,7 +111,7 @@ static void quant_nvfp4(const struct quant_row* row) {
   if (op->scale_layout == arfusionScaleLinear) return;
   const int64_t columns = round_up(blocks, 4), rows = round_up(op->all_tokens, 128);
   for (int64_t b = blocks; b < columns; b++) *nvfp4_scale_at(op, row->token, b) = 0;
-  for (int64_t t = row->token + op->all_tokens; t < rows; t += op->all_tokens)
+  for (int64_t t = op->all_tokens; is_last(row) && t < rows; t++)
     for (int64_t b = 0; b < columns; b += 4) memset(nvfp4_scale_at(op, t, b), 0, 4);
 }
 

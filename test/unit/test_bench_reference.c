@@ -44,6 +44,7 @@ static void check_quantized(const struct bench_case* c, const void* norm) {
                                   .group = c->group,
                                   .tokens = c->tokens,
                                   .hidden = c->hidden,
+                                  .all_tokens = c->tokens,
                                   .scale = c->scale,
                                   .scales = c->quantization == arfusionQuantFp8 ? NULL : scales};
   reference_quant(&quant, norm, codes);

@@ -75,7 +75,7 @@ static arfusionResult_t run_form(arfusionComm_t comm, const struct form* form, a
     if (!without) {
       struct reference_quant reference = {.dtype = arfusionBfloat16, .quantization = form->quantization,
                                           .layout = form->layout, .group = form->group, .tokens = TOKENS,
-                                          .hidden = HIDDEN, .scale = scale, .scales = m->expected_scales};
+                                          .hidden = HIDDEN, .all_tokens = TOKENS, .scale = scale, .scales = m->expected_scales};
       memset(m->expected_codes, 0xa5, sizeof m->expected_codes);
       memset(m->expected_scales, 0xa5, sizeof m->expected_scales);
       reference_quant(&reference, m->norm, m->expected_codes);

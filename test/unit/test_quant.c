@@ -89,7 +89,8 @@ static void check_form(const struct form* form, const void* n) {
   struct outputs expected = outputs_make(form);
   struct reference_quant reference = {.dtype = form->dtype, .quantization = form->quantization, .layout = form->layout,
                                       .group = form->group, .tokens = form->tokens, .hidden = form->hidden,
-                                      .scale = form->scale, .scales = expected.scales + GUARD};
+                                      .all_tokens = form->tokens, .scale = form->scale,
+                                      .scales = expected.scales + GUARD};
   reference_quant(&reference, n, expected.codes + GUARD);
   for (int s = 0; s < 2; s++) {
     struct outputs got = outputs_make(form);

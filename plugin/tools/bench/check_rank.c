@@ -123,6 +123,7 @@ static int expect_quantized(const struct bench_case* c, int output, const void* 
                                   .group = c->group,
                                   .tokens = c->tokens,
                                   .hidden = c->hidden,
+                                  .all_tokens = c->tokens,
                                   .scale = c->scale,
                                   .scales = output == OUTPUT_SCALE ? out : unused};
   reference_quant(&quant, n, output == OUTPUT_QUANT ? out : unused);

@@ -25,15 +25,17 @@ struct reference_norm {
 };
 void reference_norm(const struct reference_norm* norm, const void* y, void* out);
 
-/* Step 6: the codes and scales of norm_out (`n`), both dense, as large as the request's size functions say. */
+/* Step 6: the codes and scales of norm_out (`n`), both dense, as large as the request's size functions say. n may be a part of
+ * a request: its tokens from first_token on. The request's last token has all rows that fill up the scales' layout. */
 struct reference_quant {
   arfusionDataType_t dtype; /* of n */
   arfusionQuant_t quantization;
   arfusionScaleLayout_t layout;
   int group;
   int64_t tokens, hidden;
+  int64_t first_token, all_tokens;
   float scale;  /* fp8: what is divided by; nvfp4: the global scale */
-  void* scales; /* not for fp8 */
+  void* scales; /* of all_tokens; not for fp8 */
 };
 void reference_quant(const struct reference_quant* quant, const void* n, unsigned char* codes);
 

@@ -4,7 +4,6 @@
  * value among all that the format has.
  */
 #include <math.h>
-#include <string.h>
 
 #include "plugin/tools/bench/bench.h"
 #include "plugin/tools/bench/number.h"
@@ -58,9 +57,15 @@ static float largest(const float* n, int64_t count) {
   return most;
 }
 
+/* The place of a group's exponent byte: columns of words of four groups, a word a token. */
+static int64_t group_scale_place(const struct reference_quant* q, int64_t token, int64_t group) {
+  int64_t rows = (q->all_tokens + 3) / 4 * 4;
+  return ((group / 4) * rows + token) * 4 + group % 4;
+}
+
 static void quant_group(const struct reference_quant* q, const struct format* e4m3, const float* n, int64_t token,
                         unsigned char* codes) {
-  int64_t groups = q->hidden / q->group, rows = (q->tokens + 3) / 4 * 4;
+  int64_t groups = q->hidden / q->group, columns = (groups + 3) / 4;
   unsigned char* scales = q->scales;
   for (int64_t g = 0; g < groups; g++) {
     float scale = largest(n + g * q->group, q->group) / 448.0f;
@@ -73,8 +78,12 @@ static void quant_group(const struct reference_quant* q, const struct format* e4
       scale = ldexpf(1, exponent);
       biased = (unsigned)(exponent + 127);
     }
-    scales[((g / 4) * rows + token) * 4 + g % 4] = (unsigned char)biased;
+    scales[group_scale_place(q, token, g)] = (unsigned char)biased;
     for (int64_t i = g * q->group; i < (g + 1) * q->group; i++) codes[i] = (unsigned char)format_code(e4m3, n[i] / scale);
+  }
+  for (int64_t g = groups; g < columns * 4; g++) scales[group_scale_place(q, token, g)] = 0;
+  for (int64_t t = q->all_tokens; token + 1 == q->all_tokens && t % 4 != 0; t++) {
+    for (int64_t g = 0; g < (columns - 1) * 4; g++) scales[group_scale_place(q, t, g)] = 0;
   }
 }
 
@@ -96,26 +105,27 @@ static int64_t block_scale_place(const struct reference_quant* q, int64_t token,
 static void quant_nvfp4(const struct reference_quant* q, const struct format* e4m3, const float* n, int64_t token,
                         unsigned char* codes) {
   struct format e2m1 = format_e2m1();
-  for (int64_t b = 0; b < q->hidden / BLOCK; b++) {
+  unsigned char* scales = q->scales;
+  int64_t blocks = q->hidden / BLOCK, columns = (blocks + 3) / 4 * 4;
+  for (int64_t b = 0; b < blocks; b++) {
     float wanted = q->scale * (largest(n + b * BLOCK, BLOCK) * (1.0f / 6.0f));
     unsigned scale = format_code(e4m3, wanted);
     float factor = scale == 0 ? 0.0f : scale == e4m3->nan ? NAN : q->scale / (float)e4m3->value[scale];
-    ((unsigned char*)q->scales)[block_scale_place(q, token, b)] = (unsigned char)scale;
+    scales[block_scale_place(q, token, b)] = (unsigned char)scale;
     for (int64_t i = b * BLOCK; i < (b + 1) * BLOCK; i += 2) {
       codes[i / 2] = (unsigned char)(format_code(&e2m1, n[i] * factor) | format_code(&e2m1, n[i + 1] * factor) << 4);
     }
   }
+  if (q->layout == arfusionScaleLinear) return;
+  for (int64_t b = blocks; b < columns; b++) scales[block_scale_place(q, token, b)] = 0;
+  for (int64_t t = q->all_tokens; token + 1 == q->all_tokens && t % 128 != 0; t++) {
+    for (int64_t b = 0; b < columns; b++) scales[block_scale_place(q, t, b)] = 0;
+  }
 }
 
 void reference_quant(const struct reference_quant* q, const void* n, unsigned char* codes) {
-  arfusionRequest_t sizes = {.quantization = q->quantization,
-                             .scaleLayout = q->layout,
-                             .groupSize = q->group,
-                             .tokens = q->tokens,
-                             .hidden = q->hidden};
   struct format e4m3 = format_e4m3();
   float row[ARFUSION_MAX_HIDDEN];
-  if (q->scales != NULL) memset(q->scales, 0, (size_t)arfusionScaleOutBytes(&sizes));
   for (int64_t t = 0; t < q->tokens; t++) {
     number_load(q->dtype, (const unsigned char*)n + (size_t)(t * q->hidden) * bench_dtype_bytes(q->dtype), q->hidden, row);
     unsigned char* out = codes + t * (q->quantization == arfusionQuantNvfp4 ? q->hidden / 2 : q->hidden);
@@ -123,9 +133,9 @@ void reference_quant(const struct reference_quant* q, const void* n, unsigned ch
       case arfusionQuantFp8:
         for (int64_t i = 0; i < q->hidden; i++) out[i] = (unsigned char)format_code(&e4m3, row[i] * (1.0f / q->scale));
         break;
-      case arfusionQuantFp8Token: quant_token(q, &e4m3, row, t, out); break;
-      case arfusionQuantFp8Group: quant_group(q, &e4m3, row, t, out); break;
-      case arfusionQuantNvfp4: quant_nvfp4(q, &e4m3, row, t, out); break;
+      case arfusionQuantFp8Token: quant_token(q, &e4m3, row, q->first_token + t, out); break;
+      case arfusionQuantFp8Group: quant_group(q, &e4m3, row, q->first_token + t, out); break;
+      case arfusionQuantNvfp4: quant_nvfp4(q, &e4m3, row, q->first_token + t, out); break;
       case arfusionQuantNone: break;
     }
   }
