@@ -42,6 +42,10 @@ expect 2 '--pdl: the host' perf --device host --pdl off
 expect 2 '--ranks 17' perf --device host --ranks 17
 expect 2 '--tokens 0' perf --device host --tokens 0
 expect 2 '--hidden 12: rows of bf16' perf --device host --hidden 12
+expect 2 '--quant is none, fp8' perf --device host --quant fp4
+expect 2 '--quant nvfp4: not from fp32' perf --device host --quant nvfp4 --dtype fp32
+expect 2 '--hidden 2880: --quant fp8_group needs a multiple of 128' perf --device host --quant fp8_group --hidden 2880
+expect 2 '--hidden 24: rows of bf16 must be a multiple of 16 elements' perf --device host --quant nvfp4 --hidden 24
 expect 1 '' check --cases "$scratch/other.json" --device host --ranks-as threads
 tail -n 1 "$scratch/out" | grep -qx '239 cases: 238 equal, 0 skipped, 1 differ' || { tail -n 1 "$scratch/out"; bad=1; }
 if ! ls /dev/nvidia0 >/dev/null 2>&1; then

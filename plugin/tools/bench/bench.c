@@ -33,6 +33,13 @@ static const char* const algorithms[ARFUSION_NUM_ALGORITHMS] = {
     [arfusionAlgoOneshotSync] = "oneshot_sync",
     [arfusionAlgoTwoshot] = "twoshot"};
 
+static const char* const quantizations[] = {[arfusionQuantNone] = "none",
+                                            [arfusionQuantFp8] = "fp8",
+                                            [arfusionQuantFp8Token] = "fp8_token",
+                                            [arfusionQuantFp8Group] = "fp8_group",
+                                            [arfusionQuantNvfp4] = "nvfp4"};
+#define QUANTIZATIONS (sizeof(quantizations) / sizeof(quantizations[0]))
+
 int bench_parse_dtype(const char* text, arfusionDataType_t* dtype) {
   for (size_t i = 0; i < DTYPES; i++) {
     if (strcmp(text, dtypes[i].name) != 0) continue;
@@ -49,6 +56,19 @@ int bench_parse_algorithm(const char* text, arfusionAlgorithm_t* algorithm) {
     return 0;
   }
   return -1;
+}
+
+int bench_parse_quant(const char* text, arfusionQuant_t* quantization) {
+  for (size_t i = 0; i < QUANTIZATIONS; i++) {
+    if (strcmp(text, quantizations[i]) != 0) continue;
+    *quantization = (arfusionQuant_t)i;
+    return 0;
+  }
+  return -1;
+}
+
+const char* bench_quant_name(arfusionQuant_t quantization) {
+  return (size_t)quantization < QUANTIZATIONS ? quantizations[quantization] : "unknown";
 }
 
 const char* bench_dtype_name(arfusionDataType_t dtype) {

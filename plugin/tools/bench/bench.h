@@ -25,7 +25,9 @@ int bench_fail(const char* fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The names that options, case files and results use. Parsers return 0, or -1 for an unknown text. */
 int bench_parse_dtype(const char* text, arfusionDataType_t* dtype);
 int bench_parse_algorithm(const char* text, arfusionAlgorithm_t* algorithm); /* one that can be asked for */
+int bench_parse_quant(const char* text, arfusionQuant_t* quantization);
 const char* bench_dtype_name(arfusionDataType_t dtype);
+const char* bench_quant_name(arfusionQuant_t quantization);
 const char* bench_algorithm_name(arfusionAlgorithm_t algorithm);
 size_t bench_dtype_bytes(arfusionDataType_t dtype);
 

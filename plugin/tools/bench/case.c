@@ -17,7 +17,6 @@
 static const char* const output_names[OUTPUTS] = {"allreduce_out", "residual_out", "norm_out", "quant_out",
                                                   "scale_out"};
 static const char* const patterns[] = {"allreduce", "residual_rmsnorm", NULL};
-static const char* const quantizations[] = {"none", "fp8", "fp8_token", "fp8_group", "nvfp4", NULL};
 static const char* const layouts[] = {"linear", "swizzled_128x4", NULL};
 
 const char* case_output_name(enum case_output output) { return output_names[output]; }
@@ -143,7 +142,9 @@ static int read_case(struct reader* reader, struct bench_case* c) {
     reader_fail(reader, "tokens", "tokens * hidden is more than 2^31");
   }
   c->pattern = (arfusionPattern_t)read_name(reader, "pattern", patterns, NULL);
-  c->quantization = (arfusionQuant_t)read_name(reader, "quant", quantizations, "none");
+  if (bench_parse_quant(read_text(reader, "quant", "none"), &c->quantization) != 0) {
+    reader_fail(reader, "quant", "unknown value");
+  }
   if (c->quantization != arfusionQuantNone && c->pattern == arfusionPatternAllReduce) {
     reader_fail(reader, "quant", "needs pattern residual_rmsnorm");
   }

@@ -124,13 +124,38 @@ static int paths_alloc(struct paths* paths, arfusionDataType_t dtype, int64_t to
   return failed ? team_fail(paths->rank.team, "%s", bench_device_error()) : 0;
 }
 
-int paths_open(struct team_rank* team, const struct bench_session* session, arfusionDataType_t dtype, int64_t tokens,
-               int64_t hidden, struct paths* paths) {
+/* The quantized outputs, large enough for each kind and size up to tokens x hidden, and the scale that goes in. */
+static int paths_alloc_quant(struct paths* paths, arfusionQuant_t quantization, int64_t tokens, int64_t hidden) {
+  struct bench_device* device = paths->rank.device;
+  arfusionRequest_t* request = &paths->request;
+  const float scale = quantization == arfusionQuantNvfp4 ? 100.0f : 0.02f;
+  int64_t scales = (tokens + 127) / 128 * 128 * (hidden / 16 + 4);
+  if (quantization == arfusionQuantNone) return 0;
+  int failed = device->alloc(device, &paths->codes, (size_t)(tokens * hidden)) ||
+               device->alloc(device, &paths->scales, (size_t)scales) ||
+               device->alloc(device, &paths->scale, sizeof(scale));
+  if (failed) return team_fail(paths->rank.team, "%s", bench_device_error());
+  memcpy(paths->scale.image, &scale, sizeof(scale));
+  if (device->upload(device, &paths->scale, sizeof(scale)) != 0) {
+    return team_fail(paths->rank.team, "%s", bench_device_error());
+  }
+  request->quantization = quantization;
+  request->scaleLayout = quantization == arfusionQuantNvfp4 ? arfusionScaleSwizzled128x4 : arfusionScaleLinear;
+  request->groupSize = quantization == arfusionQuantFp8Group ? PATH_GROUP : 0;
+  request->fp8Scale = request->nvfp4GlobalScale = (const float*)paths->scale.data;
+  request->quantOut = paths->codes.data;
+  request->scaleOut = quantization == arfusionQuantFp8 ? NULL : paths->scales.data;
+  return 0;
+}
+
+int paths_open(struct team_rank* team, const struct bench_session* session, arfusionDataType_t dtype,
+               arfusionQuant_t quantization, int64_t tokens, int64_t hidden, struct paths* paths) {
   arfusionConfig_t config = {.size = sizeof(config), .maxTokens = tokens, .hidden = hidden, .dataType = dtype};
   *paths = (struct paths){.request = bench_request()};
   if (bench_rank_open(team, session, &config, &paths->rank) != 0) return -1;
   if (unfused_open(&paths->rank, &paths->unfused) != 0) return -1;
   if (paths_alloc(paths, dtype, tokens, hidden) != 0) return -1;
+  if (paths_alloc_quant(paths, quantization, tokens, hidden) != 0) return -1;
   if (unfused_open_windows(&paths->unfused, &paths->input) != 0) return -1;
   paths->request.pattern = arfusionPatternResidualRmsNorm;
   paths->request.operation = arfusionSum;
@@ -147,7 +172,8 @@ int paths_open(struct team_rank* team, const struct bench_session* session, arfu
 }
 
 int paths_close(struct paths* paths) {
-  struct bench_buffer* buffers[] = {&paths->input, &paths->residual, &paths->norm, &paths->gamma};
+  struct bench_buffer* buffers[] = {&paths->input, &paths->residual, &paths->norm, &paths->gamma,
+                                    &paths->codes, &paths->scales,   &paths->scale};
   struct bench_device* device = paths->rank.device;
   for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
     if (buffers[i]->data != NULL) device->release(device, buffers[i]);

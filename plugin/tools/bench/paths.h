@@ -26,6 +26,8 @@ struct path_form {
 };
 #define PATH_MAX_FORMS 32 /* of one paths_measure */
 
+#define PATH_GROUP 128 /* elements, of quantization fp8_group */
+
 struct path_result {
   arfusionAlgorithm_t algorithm;  /* that it took; arfusionAlgoNone if it is none of the plugin's */
   struct measure_summary summary; /* µs; all 0: there is no such path at this size */
@@ -35,13 +37,14 @@ struct paths {
   struct bench_rank rank;
   struct unfused unfused;
   struct bench_buffer input, residual, gamma, norm;
+  struct bench_buffer codes, scales, scale; /* of a quantization */
   arfusionRequest_t request;
 };
 
-/* Makes the ranks' communicator, NCCL's where it is there, and the tensors for sizes up to tokens x hidden. 0, or -1
- * after team_fail; paths_close is due either way. */
-int paths_open(struct team_rank* team, const struct bench_session* session, arfusionDataType_t dtype, int64_t tokens,
-               int64_t hidden, struct paths* paths);
+/* Makes the ranks' communicator, NCCL's where it is there, and the tensors for sizes up to tokens x hidden. nvfp4 has its
+ * scales in 128x4 tiles. 0, or -1 after team_fail; paths_close is due either way. */
+int paths_open(struct team_rank* team, const struct bench_session* session, arfusionDataType_t dtype,
+               arfusionQuant_t quantization, int64_t tokens, int64_t hidden, struct paths* paths);
 int paths_close(struct paths* paths); /* 0, or -1 after team_fail */
 
 /* Times `count` forms at one size, alternating: on a GPU `rounds` samples of 20 launches each, on the host as many

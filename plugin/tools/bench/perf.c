@@ -34,6 +34,7 @@ static const struct argp_option option_table[] = {
     {"hidden", 'H', "N,N,...", 0, "Default: 2880,4096,5120,7168,8192 on GPUs, 4096,7168 on the host", 0},
     {"dtype", 'T', "bf16|fp16|fp32", 0, "Default: bf16", 0},
     {"ranks", 'n', "N", 0, "Default: 2", 0},
+    {"quant", 'q', "NAME", 0, "With quantized outputs: fp8, fp8_token, fp8_group (of 128) or nvfp4", 0},
     {"launch", 'l', "graph,eager", 0, "Time all paths launched so", 0},
     {"pdl", 'p', "on,off", 0, "Time all paths with dependent launch, without, or both", 0},
     {0}};
@@ -64,6 +65,11 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
     case 'd':
       if (strcmp(text, "host") != 0 && strcmp(text, "cuda") != 0) argp_error(state, "--device is host or cuda");
       options->device = text;
+      return 0;
+    case 'q':
+      if (bench_parse_quant(text, &options->plan.quantization) != 0) {
+        argp_error(state, "--quant is none, fp8, fp8_token, fp8_group or nvfp4");
+      }
       return 0;
     case 'l':
       options->launches = parse_choices(text, "graph", "eager");
@@ -124,8 +130,10 @@ static void default_sizes(struct perf_plan* plan) {
     for (int64_t tokens = 1; tokens <= (on_host ? 64 : 8192); tokens *= 2) plan->tokens[plan->ntokens++] = tokens;
   }
   if (plan->nhidden == 0) {
-    plan->nhidden = on_host ? 2 : 5;
-    memcpy(plan->hidden, on_host ? host_hidden : gpu_hidden, (size_t)plan->nhidden * sizeof(plan->hidden[0]));
+    const int64_t* hidden = on_host ? host_hidden : gpu_hidden;
+    for (int i = 0; i < (on_host ? 2 : 5); i++) {
+      if (perf_plan_takes(plan, hidden[i])) plan->hidden[plan->nhidden++] = hidden[i];
+    }
   }
 }
 

@@ -13,6 +13,7 @@ struct perf_plan {
   const struct bench_session* session;
   int nranks;
   arfusionDataType_t dtype;
+  arfusionQuant_t quantization;
   int64_t tokens[PERF_MAX_SIZES], hidden[PERF_MAX_SIZES];
   int ntokens, nhidden;
   struct path_form forms[PATH_MAX_FORMS];
@@ -23,6 +24,9 @@ struct perf_plan {
  * another key. A value that is wrong ends the program as argp_error does. */
 struct argp_state;
 int perf_plan_parse(struct perf_plan* plan, int key, const char* text, struct argp_state* state);
+
+/* Whether rows of this size can be done. */
+int perf_plan_takes(const struct perf_plan* plan, int64_t hidden);
 
 /* Whether it can be run: 0, or -1 after one line about why not. */
 int perf_plan_check(const struct perf_plan* plan);

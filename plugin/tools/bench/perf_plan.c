@@ -50,16 +50,30 @@ int perf_plan_parse(struct perf_plan* plan, int key, const char* text, struct ar
   }
 }
 
+int perf_plan_takes(const struct perf_plan* plan, int64_t hidden) {
+  if (plan->quantization == arfusionQuantFp8Group) return hidden % PATH_GROUP == 0;
+  if (plan->quantization == arfusionQuantNvfp4) return hidden % 16 == 0;
+  return hidden * (int64_t)bench_dtype_bytes(plan->dtype) % 16 == 0;
+}
+
 int perf_plan_check(const struct perf_plan* plan) {
   const struct bench_session* session = plan->session;
   if (session->kind == BENCH_DEVICE_CUDA && plan->nranks > session->ndev) {
     bench_fail("%d ranks, but only %d GPU%s", plan->nranks, session->ndev, session->ndev == 1 ? "" : "s");
     return -1;
   }
+  if (plan->quantization == arfusionQuantNvfp4 && plan->dtype == arfusionFloat32) {
+    bench_fail("--quant nvfp4: not from fp32");
+    return -1;
+  }
   for (int i = 0; i < plan->nhidden; i++) {
-    if (plan->hidden[i] * (int64_t)bench_dtype_bytes(plan->dtype) % 16 == 0) continue;
-    bench_fail("--hidden %lld: rows of %s must be a multiple of 16 bytes", (long long)plan->hidden[i],
-               bench_dtype_name(plan->dtype));
+    if (perf_plan_takes(plan, plan->hidden[i])) continue;
+    if (plan->quantization == arfusionQuantFp8Group) {
+      bench_fail("--hidden %lld: --quant fp8_group needs a multiple of %d", (long long)plan->hidden[i], PATH_GROUP);
+    } else {
+      bench_fail("--hidden %lld: rows of %s must be a multiple of 16 %s", (long long)plan->hidden[i],
+                 bench_dtype_name(plan->dtype), plan->quantization == arfusionQuantNvfp4 ? "elements" : "bytes");
+    }
     return -1;
   }
   return 0;

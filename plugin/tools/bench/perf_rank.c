@@ -73,7 +73,7 @@ static int64_t largest(const int64_t* values, int count) {
 int perf_run_rank(struct team_rank* self, void* arg) {
   const struct perf_plan* plan = arg;
   struct paths paths;
-  int failed = paths_open(self, plan->session, plan->dtype, largest(plan->tokens, plan->ntokens),
+  int failed = paths_open(self, plan->session, plan->dtype, plan->quantization, largest(plan->tokens, plan->ntokens),
                           largest(plan->hidden, plan->nhidden), &paths);
   if (!failed) send_start(&paths);
   for (int h = 0; h < plan->nhidden && !failed; h++) {
