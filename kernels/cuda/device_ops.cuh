@@ -13,7 +13,7 @@
 
 #define DEVICE static __device__ __forceinline__
 #define KERNEL(max_threads) __global__ void __launch_bounds__(max_threads, 1)
-#define KERNEL_ARGUMENT const __grid_constant__
+#define KERNEL_ARGUMENT(type) const __grid_constant__ type
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("unroll 1")
 #define UNLIKELY(condition) __builtin_expect((condition), 0)

@@ -12,7 +12,7 @@
 
 /* rows.input is the sum. A NaN in it that goes straight to residual_out becomes the canonical one. */
 template <class T, bool CHUNKED, bool ALIGNED>
-KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT struct rows_args rows) {
+KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT(struct rows_args) rows) {
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct epilogue_gamma<T> gamma[T::vectors];
   device_grid_wait();

@@ -244,7 +244,7 @@ DEVICE void lamport_send_step(const struct epilogue& e, const struct lamport_row
 /* While a step is awaited, the one after it has been sent. While its epilogue runs, the input of the one after that is
  * being loaded; with tickets, from the barrier on. */
 template <class T, int RANKS, bool CHUNKED, bool ALIGNED>
-KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT struct lamport_rows_args a) {
+KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
   typedef lamport_room<T, RANKS, CHUNKED> room;
   const struct rows_args& rows = a.rows;
   const bool by_ticket = room::tickets && a.by_ticket;
@@ -364,7 +364,7 @@ DEVICE void lamport_flat_store(const struct lamport_flat_args& a, int64_t vector
 
 /* Threads take vectors t, t + threads of the grid, ...; each is sent before the one before it is awaited. */
 template <class T, int RANKS, bool ALIGNED>
-KERNEL(CUDA_GROUP_PACKS) lamport_flat(KERNEL_ARGUMENT struct lamport_flat_args a) {
+KERNEL(CUDA_GROUP_PACKS) lamport_flat(KERNEL_ARGUMENT(struct lamport_flat_args) a) {
   typedef lamport_room<T, RANKS, false> room;
   const int64_t vectors = (a.count + T::per_vector - 1) / T::per_vector;
   const int64_t step = (int64_t)device_blocks() * device_threads();

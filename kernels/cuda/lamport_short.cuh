@@ -35,7 +35,7 @@ DEVICE struct lamport_place lamport_place_of(const struct rows_args& rows, uint3
 }
 
 template <class T, int RANKS, bool TWO>
-KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT struct lamport_rows_args a) {
+KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
   constexpr int tokens = TWO ? 2 : 1;
   const struct rows_args& rows = a.rows;
   struct epilogue e = epilogue_begin<T, false>();

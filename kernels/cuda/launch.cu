@@ -59,7 +59,7 @@ size_t cuda_layout_launch_bytes(const struct cuda_layout* layout, arfusionAlgori
 }
 
 /* `vectors` of 16 bytes at p become sentinels. */
-static KERNEL(FILL_THREADS) workspace_fill(KERNEL_ARGUMENT struct fill_args a) {
+static KERNEL(FILL_THREADS) workspace_fill(KERNEL_ARGUMENT(struct fill_args) a) {
   struct vec sentinel = {{KERNEL_SENTINEL, KERNEL_SENTINEL, KERNEL_SENTINEL, KERNEL_SENTINEL}};
   const uint64_t step = (uint64_t)device_blocks() * device_threads();
   for (uint64_t i = (uint64_t)device_block() * device_threads() + device_thread(); i < a.vectors; i += step) {
@@ -67,7 +67,7 @@ static KERNEL(FILL_THREADS) workspace_fill(KERNEL_ARGUMENT struct fill_args a) {
   }
 }
 
-static KERNEL(1) failure_tell(KERNEL_ARGUMENT struct exchange_args a) {
+static KERNEL(1) failure_tell(KERNEL_ARGUMENT(struct exchange_args) a) {
   struct exchange x;
   exchange_read(a, &x);
   exchange_record(a, x, KERNEL_FAILURE_ABORT, a.rank, 0);

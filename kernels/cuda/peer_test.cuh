@@ -75,7 +75,7 @@ DEVICE bool peer_test_read(const struct peer_test_pair& pair, uint32_t rank, uin
   return right && peer_test_equal(v, peer_test_vector(pair.peer, rank, PEER_TEST_STAGE));
 }
 
-static KERNEL(PEER_TEST_THREADS) peer_test(KERNEL_ARGUMENT struct peer_test_args a) {
+static KERNEL(PEER_TEST_THREADS) peer_test(KERNEL_ARGUMENT(struct peer_test_args) a) {
   const struct peer_test_pair pair = a.pairs[device_block()];
   const struct vec sentinel = {{KERNEL_SENTINEL, KERNEL_SENTINEL, KERNEL_SENTINEL, KERNEL_SENTINEL}};
   const uint64_t deadline = device_nanoseconds() + a.limit_ns;

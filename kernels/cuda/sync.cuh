@@ -88,7 +88,7 @@ DEVICE void sync_stage_rows(const struct epilogue& e, const struct sync_rows_arg
 }
 
 template <class T, bool CHUNKED, bool ALIGNED>
-KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT struct sync_rows_args a) {
+KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT(struct sync_rows_args) a) {
   const struct exchange_args& exchange = a.request.exchange;
   const struct rows_args& rows = a.request.rows;
   struct epilogue e = epilogue_begin<T, CHUNKED>();
@@ -141,7 +141,7 @@ KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT struct sync_rows_args a) {
 
 /* Threads take vectors t, t + threads of the grid, ... */
 template <class T, bool ALIGNED>
-KERNEL(CUDA_GROUP_PACKS) sync_flat(KERNEL_ARGUMENT struct sync_flat_args a) {
+KERNEL(CUDA_GROUP_PACKS) sync_flat(KERNEL_ARGUMENT(struct sync_flat_args) a) {
   constexpr int batch = ALIGNED ? SYNC_BATCH : 1;
   const struct exchange_args& exchange = a.request.exchange;
   const int64_t vectors = (a.request.count + T::per_vector - 1) / T::per_vector;

@@ -131,7 +131,7 @@ DEVICE void twoshot_collect_step(const struct epilogue& e, const struct lamport_
 
 /* While the sum of a step is collected, that of the next one has been sent, and of the one after it the input. */
 template <class T, int RANKS, bool CHUNKED, bool ALIGNED>
-KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT struct lamport_rows_args a) {
+KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
   /* Registers: the residual is loaded late, no input is prefetched. */
   constexpr bool scarce = CHUNKED || (T::vectors == 2 && RANKS == 4);
   const struct rows_args& rows = a.rows;
@@ -216,7 +216,7 @@ DEVICE void twoshot_flat_reduce(const struct lamport_flat_args& a, struct exchan
 
 /* As the rows, with the vectors t, t + threads of the grid, ... */
 template <class T, int RANKS, bool ALIGNED>
-KERNEL(CUDA_GROUP_PACKS) twoshot_flat(KERNEL_ARGUMENT struct lamport_flat_args a) {
+KERNEL(CUDA_GROUP_PACKS) twoshot_flat(KERNEL_ARGUMENT(struct lamport_flat_args) a) {
   const int64_t vectors = (a.count + T::per_vector - 1) / T::per_vector;
   const int64_t step = (int64_t)device_blocks() * device_threads();
   int64_t vector = (int64_t)device_block() * device_threads() + device_thread();
