@@ -28,6 +28,7 @@ struct plan {
   int nranks, count, most; /* operations, and how many there may be */
   int first;               /* operations from here on may work on the outputs of those before them */
   uint32_t random;
+  int plain;    /* the operation being made has dense and aligned tensors, as most callers have */
   size_t bytes; /* of an arena */
   unsigned char* arena[ARFUSION_MAX_RANKS];
   size_t used[ARFUSION_MAX_RANKS];
@@ -103,12 +104,12 @@ static inline void* plan_place_rows(struct plan* plan, int rank, const struct pl
 }
 
 static inline int64_t plan_draw_stride(struct plan* plan, const struct plan_shape* s) {
-  if (s->pattern == arfusionPatternAllReduce || plan_draw(plan, 2)) return s->hidden;
+  if (plan->plain || s->pattern == arfusionPatternAllReduce || plan_draw(plan, 2)) return s->hidden;
   return s->hidden + (int64_t)plan_draw(plan, 20);
 }
 
-static inline int64_t plan_draw_skew(struct plan* plan, const struct plan_shape* s) {
-  return plan_draw(plan, 3) ? 0 : (int64_t)plan_draw(plan, 16) * kernel_element_size(s->dtype);
+static inline int64_t plan_draw_skew(struct plan* plan, arfusionDataType_t dtype) {
+  return plan->plain || plan_draw(plan, 3) ? 0 : (int64_t)plan_draw(plan, 16) * kernel_element_size(dtype);
 }
 
 /* One operation on one rank, with everything local drawn. 0: the arena is full. */
@@ -128,20 +129,20 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
       before->norm_out_stride == before->hidden && before->tokens * before->hidden >= s->hidden && plan_draw(plan, 2)) {
     op->input = before->norm_out; /* what the kernel before has written, while it may still be running */
   } else {
-    op->input = plan_place_rows(plan, rank, s, op->input_stride, plan_draw_skew(plan, s), 1, values);
+    op->input = plan_place_rows(plan, rank, s, op->input_stride, plan_draw_skew(plan, s->dtype), 1, values);
   }
   if (!op->input) return 0;
   if (s->pattern == arfusionPatternAllReduce) {
     op->allreduce_out = plan_draw(plan, 2)
                             ? (void*)op->input
-                            : plan_place_rows(plan, rank, s, s->hidden, plan_draw_skew(plan, s), 0, values);
+                            : plan_place_rows(plan, rank, s, s->hidden, plan_draw_skew(plan, s->dtype), 0, values);
     return op->allreduce_out != NULL;
   }
   op->eps = plan_draw(plan, 2) ? 1e-5f : 1e-6f;
   op->weight_bias = (float)plan_draw(plan, 2);
   if (plan_draw(plan, 4)) {
     op->residual_in_stride = plan_draw_stride(plan, s);
-    op->residual_in = plan_place_rows(plan, rank, s, op->residual_in_stride, plan_draw_skew(plan, s), 1, values);
+    op->residual_in = plan_place_rows(plan, rank, s, op->residual_in_stride, plan_draw_skew(plan, s->dtype), 1, values);
     if (!op->residual_in) return 0;
   }
   const uint32_t outputs = 1 + plan_draw(plan, 3);
@@ -150,11 +151,10 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
     op->norm_out = (void*)op->input;
     if (plan_draw(plan, 3)) {
       op->norm_out_stride = plan_draw_stride(plan, s);
-      op->norm_out = plan_place_rows(plan, rank, s, op->norm_out_stride, plan_draw_skew(plan, s), 0, values);
+      op->norm_out = plan_place_rows(plan, rank, s, op->norm_out_stride, plan_draw_skew(plan, s->dtype), 0, values);
     }
     const int64_t gamma_size = kernel_element_size(gamma_dtype);
-    const int64_t gamma_skew = plan_draw(plan, 3) ? 0 : (int64_t)plan_draw(plan, 16) * gamma_size;
-    void* gamma = plan_place(plan, rank, s->hidden * gamma_size, gamma_skew);
+    void* gamma = plan_place(plan, rank, s->hidden * gamma_size, plan_draw_skew(plan, gamma_dtype));
     if (!op->norm_out || !gamma) return 0;
     plan_fill(plan, gamma, s->hidden, gamma_dtype, PLAN_PLAIN);
     op->gamma = gamma;
@@ -164,7 +164,8 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
     op->residual_out = (void*)op->residual_in;
     if (!op->residual_in || plan_draw(plan, 3)) {
       op->residual_out_stride = plan_draw_stride(plan, s);
-      op->residual_out = plan_place_rows(plan, rank, s, op->residual_out_stride, plan_draw_skew(plan, s), 0, values);
+      op->residual_out =
+          plan_place_rows(plan, rank, s, op->residual_out_stride, plan_draw_skew(plan, s->dtype), 0, values);
     }
     if (!op->residual_out) return 0;
   }
@@ -175,6 +176,7 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
 static inline int plan_add(struct plan* plan, const struct plan_shape* s) {
   const arfusionDataType_t gamma_dtype = plan_draw(plan, 3) ? s->dtype : arfusionFloat32;
   const enum plan_values values = (enum plan_values)plan_draw(plan, PLAN_VALUES);
+  plan->plain = plan_draw(plan, 2) != 0;
   if (plan->count == plan->most) return 0;
   for (int r = 0; r < plan->nranks; ++r) {
     if (!plan_local(plan, r, s, gamma_dtype, values)) return 0;
@@ -234,6 +236,17 @@ static inline void plan_reference(const struct plan* plan, int k) {
   }
   free(row);
   free(sums);
+}
+
+/* The stand-alone epilogue instead, on rank 0: its input is the sum. */
+static inline void plan_reference_epilogue(const struct plan* plan, int k) {
+  const struct kernel_op* op = &plan->planned[k].op[0];
+  float* row = plan_allocate((size_t)op->hidden * sizeof *row);
+  for (int64_t t = 0; t < op->tokens; ++t) {
+    for (int64_t i = 0; i < op->hidden; ++i) row[i] = ref_load(op->input, t * op->input_stride + i, op->dtype);
+    ref_epilogue_row(op, t, row);
+  }
+  free(row);
 }
 
 /* ---------------------------------------------------------------- elsewhere */

@@ -317,15 +317,7 @@ static void test_epilogue(struct world* w) {
       CHECK(cuda_launch_epilogue(&op, w->comm[0].compute_major, w->stream[0]));
     }
     world_sync(&one);
-    for (int k = 0; k < plan.count; ++k) {
-      const struct kernel_op* op = &plan.planned[k].op[0];
-      float* row = plan_allocate((size_t)op->hidden * sizeof *row);
-      for (int64_t t = 0; t < op->tokens; ++t) {
-        for (int64_t i = 0; i < op->hidden; ++i) row[i] = ref_load(op->input, t * op->input_stride + i, op->dtype);
-        ref_epilogue_row(op, t, row);
-      }
-      free(row);
-    }
+    for (int k = 0; k < plan.count; ++k) plan_reference_epilogue(&plan, k);
     ok &= arenas_equal(&one);
   }
   plan.nranks = w->nranks;
