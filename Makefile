@@ -5,6 +5,8 @@
 # make demo      the allreduces of real models, on two GPUs or on the host
 # make test      all tests that need no GPU         make test-gpu   those that need one or two
 # make bench     the programs of test/bench
+# make test-emu  the CUDA kernels on emulated GPUs for SECONDS=60
+# make test-mutations  small bugs put into the kernels, each of which must make their test on emulated GPUs fail
 # make fuzz      the readers of topology files under libFuzzer (clang), FUZZ_SECONDS=60 each
 # make resources registers, shared memory, stack and spills of every kernel; fails if one spills
 # make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
@@ -89,11 +91,14 @@ SUPPORT  := $(call objects,$(filter test/unit/support%,$(call sources,test/unit)
 GPU      := $(if $(NVCC),$(patsubst %.c,$(B)/%,$(call sources,test/gpu)))
 GPU_SUPPORT := $(call objects,$(call cuda,test/gpu))
 GPUTEST  := $(filter $(B)/test/gpu/test_%,$(GPU))
+# No threads there: nothing for TSan.
+EMU      := $(if $(filter 1,$(TSAN)),,$(B)/test/emu/test_emu_kernels)
+EMU_OBJECTS := $(patsubst %,$(B)/emu/%.o,$(wildcard test/emu/*.c kernels/cuda/*.cu))
 EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/examples/*.cc)))
 MPICC    := $(shell command -v mpicc 2>/dev/null)
 BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
 
-.PHONY: all deps demo test test-gpu bench fuzz resources install clean programs
+.PHONY: all deps demo test test-gpu test-emu test-mutations bench fuzz resources install clean programs
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PLUGIN) $(HOSTLIB) $(BENCH) $(TOPO)
@@ -163,6 +168,23 @@ $(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(GPU_SUPPORT) $(HOST_OBJECTS) $(B)/lib
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
+# The CUDA kernels as C++ on emulated GPUs: test/emu stands in front of CUDA's header and of kernels/cuda/device_ops.cuh.
+EMU_FLAGS = $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(SANITIZE) -Itest/emu -I. -Iinclude -ffp-contract=off -fno-strict-aliasing
+$(B)/emu/%.c.o: %.c Makefile
+	$(call say,EMU,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(EMU_FLAGS) -MMD -MP -c $< -o $@
+
+$(B)/emu/%.cu.o: %.cu Makefile
+	$(call say,EMU,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -std=c++17 -fno-exceptions $(filter-out %-prototypes,$(WARNINGS)) $(EMU_FLAGS) -MMD -MP -x c++ -c $< -o $@
+
+$(B)/test/emu/test_emu_kernels: $(EMU_OBJECTS)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $^ $(LD_FLAGS) -lm
+
 $(B)/obj/test/bench/mpi_baseline.c.o: CC := $(MPICC)
 $(B)/test/bench/mpi_baseline: CC := $(MPICC)
 $(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(B)/libarfusion-internal.a $(BENCH_LOADER)
@@ -170,7 +192,7 @@ $(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(B)/libarfusion-internal.a $(BENCH
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
-programs: all $(UNIT) $(GPU)
+programs: all $(UNIT) $(EMU) $(GPU)
 bench: all $(BENCHES)
 
 # ---------------------------------------------------------------- goals
@@ -178,10 +200,17 @@ demo: all
 	@$(B)/arfusion-bench demo
 
 test: programs
-	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" bash test/run.sh $(UNIT) $(wildcard test/cli/*.sh)
+	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" bash test/run.sh $(UNIT) $(EMU) $(wildcard test/cli/*.sh)
 
 test-gpu: all $(GPU)
 	@B=$(B) bash test/run.sh $(GPUTEST)
+
+SECONDS ?= 60
+test-emu: $(EMU)
+	$(EMU) $(SECONDS)
+
+test-mutations:
+	@MAKE="$(MAKE)" B=$(B)/mutations bash test/mutations/run.sh $(wildcard test/mutations/*.patch)
 
 # Everything instrumented, and nothing of CUDA: the sources again, by clang.
 CLANG        ?= clang
@@ -218,5 +247,5 @@ install: all
 clean:
 	rm -rf build $(BUILDDIR)
 
--include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(B)/emu -name '*.d' 2>/dev/null)
 endif
