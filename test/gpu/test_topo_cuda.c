@@ -98,8 +98,8 @@ static void test_plugin_acts(void) {
 }
 
 int main(void) {
-  int gpus = 0;
-  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < RANKS) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count < RANKS) {
     printf("two GPUs are needed\n");
     return 77;
   }
