@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_kernels.c: µs per fused operation on two GPUs: bf16, two ranks, residual and norm written, dependent launch. A
- * graph of 20 launches, replayed 20 times; of the two ranks' elapsed times the smaller (the rank launched last has not
- * waited for the other's launch), the median of the replays; for each algorithm. Then the host's time of a launch.
+ * bench_kernels.c: µs per fused operation on two GPUs (on one that both ranks share, to compare builds): bf16, two ranks,
+ * residual and norm written, dependent launch. A graph of 20 launches, replayed 20 times; of the two ranks' elapsed times
+ * the smaller (the rank launched last has not waited for the other's launch), the median of the replays; for each
+ * algorithm. Then the host's time of a launch.
  *
  *   bench_kernels [max_blocks [slot_mib]]
  */
@@ -23,7 +24,7 @@ static double graph_us(struct world* w, arfusionAlgorithm_t algorithm, const str
   double times[REPLAYS];
   for (int r = 0; r < 2; ++r) {
     cudaGraph_t graph;
-    CHECK(cudaSetDevice(r));
+    CHECK(cudaSetDevice(w->device[r]));
     CHECK(cudaStreamBeginCapture(w->stream[r], cudaStreamCaptureModeRelaxed));
     for (int k = 0; k < LAUNCHES; ++k) world_launch(w, r, algorithm, &ops[r]);
     CHECK(cudaStreamEndCapture(w->stream[r], &graph));
@@ -34,7 +35,7 @@ static double graph_us(struct world* w, arfusionAlgorithm_t algorithm, const str
   }
   for (int k = -WARM_UP; k < REPLAYS; ++k) {
     for (int r = 0; r < 2; ++r) {
-      CHECK(cudaSetDevice(r));
+      CHECK(cudaSetDevice(w->device[r]));
       CHECK(cudaEventRecord(begin[r], w->stream[r]));
       CHECK(cudaGraphLaunch(exec[r], w->stream[r]));
       CHECK(cudaEventRecord(end[r], w->stream[r]));
@@ -42,7 +43,7 @@ static double graph_us(struct world* w, arfusionAlgorithm_t algorithm, const str
     double least = 1e30;
     for (int r = 0; r < 2; ++r) {
       float ms;
-      CHECK(cudaSetDevice(r));
+      CHECK(cudaSetDevice(w->device[r]));
       CHECK(cudaStreamSynchronize(w->stream[r]));
       CHECK(cudaEventElapsedTime(&ms, begin[r], end[r]));
       if (ms < least) least = ms;
@@ -66,7 +67,7 @@ static double host_us(struct world* w, const struct kernel_op* ops, int epilogue
     for (int i = 0; i < 10; ++i) {
       for (int r = 0; r < 2; ++r) {
         if (epilogue) {
-          CHECK(cudaSetDevice(r));
+          CHECK(cudaSetDevice(w->device[r]));
           CHECK(cuda_launch_epilogue(&ops[r], w->comm[r].compute_major, w->stream[r]));
         } else {
           world_launch(w, r, arfusionAlgoOneshotLamport, &ops[r]);
@@ -85,23 +86,27 @@ int main(int argc, char** argv) {
                                      {32, 7168},  {128, 7168}, {512, 7168},  {4096, 7168}, {8192, 7168}, {1, 8192},
                                      {128, 8192}, {8192, 8192}, {1, 16384},  {128, 16384}};
   const size_t bytes = (size_t)8192 * 8192 * 2;
-  if (world_gpus() < 2) {
-    printf("needs two GPUs\n");
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  const int gpus = world_gpus();
+  if (gpus == 0) {
+    printf("no GPU\n");
     return 77;
   }
-  world_enable_peers(2);
+  world_enable_peers(gpus);
   int multiprocessors;
   CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  const int max_blocks = argc > 1 ? atoi(argv[1]) : multiprocessors - multiprocessors / 8;
+  const int max_blocks = argc > 1 ? atoi(argv[1]) : (multiprocessors - multiprocessors / 8) * gpus / 2;
   const int64_t slot = argc > 2 ? (int64_t)atoi(argv[2]) << 20 : (int64_t)bytes;
   struct world w;
-  world_make(&w, 2, 2, slot, max_blocks, 20ull * 1000 * 1000 * 1000);
-  for (int r = 0; r < 2 && argc <= 1; ++r) w.comm[r].max_blocks_of_a_token = multiprocessors - multiprocessors / 32;
+  world_make(&w, 2, gpus, slot, max_blocks, 20ull * 1000 * 1000 * 1000);
+  for (int r = 0; r < 2 && argc <= 1 && gpus == 2; ++r) {
+    w.comm[r].max_blocks_of_a_token = multiprocessors - multiprocessors / 32;
+  }
   struct kernel_op ops[2];
   memset(ops, 0, sizeof ops);
   for (int r = 0; r < 2; ++r) {
     void* buffers[5];
-    CHECK(cudaSetDevice(r));
+    CHECK(cudaSetDevice(w.device[r]));
     for (int i = 0; i < 5; ++i) {
       CHECK(cudaMalloc(&buffers[i], bytes));
       CHECK(cudaMemset(buffers[i], 0x3c, bytes));
@@ -118,7 +123,7 @@ int main(int argc, char** argv) {
                                 .eps = 1e-5f};
     CHECK(cudaDeviceSynchronize());
   }
-  printf("%d blocks at most; us:          one-shot Lamport   one-shot sync        two-shot\n", max_blocks);
+  printf("%d GPUs, %d blocks at most; us:          one-shot Lamport   one-shot sync        two-shot\n", gpus, max_blocks);
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
     for (int r = 0; r < 2; ++r) {
       struct kernel_op* op = &ops[r];
