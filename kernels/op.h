@@ -51,7 +51,8 @@ enum kernel_failure_kind {
   KERNEL_FAILURE_NONE = 0,
   KERNEL_FAILURE_TIMEOUT = 1, /* a wait was longer than the time-out */
   KERNEL_FAILURE_ABORT = 2,   /* commAbort on this rank */
-  KERNEL_FAILURE_REMOTE = 3   /* rank `peer` failed first */
+  KERNEL_FAILURE_REMOTE = 3,  /* rank `peer` failed first */
+  KERNEL_FAILURE_OVERLAP = 4  /* it found another operation of the same communicator running on this rank */
 };
 
 struct kernel_failure {

@@ -20,7 +20,7 @@
 struct cuda_control {
   /* Only the own kernels use these. */
   uint64_t epoch;     /* operations done so far */
-  uint32_t arrivals;  /* blocks of the running operation that have read the epoch */
+  uint32_t blocks;    /* of the running operation: that have read the epoch; and in the upper half, that run */
   uint32_t recorded;  /* not 0: the failure has been written to the host's record */
   uint32_t tickets;   /* taken by blocks of the running operation; 0 between operations */
   uint8_t line0[108];

@@ -204,6 +204,14 @@ DEVICE uint64_t device_load_relaxed_gpu_u64(const void* p) {
 DEVICE void device_atomic_add_u64(void* p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+DEVICE void device_atomic_add_u32(uint32_t* p, uint32_t v) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+DEVICE uint32_t device_atomic_add(uint32_t* p, uint32_t v) {
+  uint32_t old;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+  return old;
+}
 /* Counts up to `last`, then starts again at 0. */
 DEVICE uint32_t device_atomic_count(uint32_t* p, uint32_t last) {
   uint32_t old;

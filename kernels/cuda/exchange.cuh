@@ -6,6 +6,10 @@
  * finds all others there advances the epoch, for everybody has read it. No block waits for another, so the grid need
  * not be resident as a whole.
  *
+ * One operation at a time: the same counter holds in its upper half how many blocks have begun and not ended. An operation
+ * whose first block finds some, or which finds more of either than it has blocks, runs beside another one of its
+ * communicator and fails it, since both take each other's data.
+ *
  * Failure. A wait that is too long, or is ended by the host, fails the communicator: the first thread to record it
  * writes the host's record and the fail word of every rank. Threads that learn of a failure go on without waiting, so
  * that no vote is needed; what they write is undefined. Later kernels return at once.
@@ -21,10 +25,13 @@
 /* Looks at the clock between two reads of the host's abort word, once the first few have been made: about 1 ms. */
 #define EXCHANGE_ABORT_INTERVAL 64
 
+/* Of control->blocks: one block that runs. */
+#define EXCHANGE_RUNNING 0x10000u
+
 /* What a thread keeps; as little as possible, since waiting needs many registers. */
 struct exchange {
   uint32_t epoch;   /* the low half */
-  uint32_t arrived; /* blocks that had arrived before this one; of the control thread */
+  uint32_t arrived; /* control->blocks before this one arrived; of the control thread */
   bool failed;
 };
 
@@ -93,16 +100,27 @@ DEVICE void exchange_arrive(const struct exchange_args& a, struct exchange* x) {
   device_split_wait(device_threads());
   if (!exchange_control_thread()) return;
   /* Relaxed is enough: the reads that must come before have returned their values. */
-  if (device_blocks() == 1)
-    device_atomic_add_u64(&a.control->epoch, 1);
-  else
-    x->arrived = device_atomic_count(&a.control->arrivals, device_blocks() - 1);
+  const bool alone = device_blocks() == 1;
+  if (alone) device_atomic_add_u64(&a.control->epoch, 1);
+  x->arrived = device_atomic_add(&a.control->blocks, EXCHANGE_RUNNING + (alone ? 0 : 1));
 }
 
-/* The control thread's last duty, late, because the answer of exchange_arrive's atomic takes a while. */
+/* The control thread's duty once the block has arrived; late, because the answer of exchange_arrive's atomic takes a while. */
 DEVICE void exchange_advance(const struct exchange_args& a, const struct exchange& x) {
-  if (!exchange_control_thread() || device_blocks() == 1 || x.arrived != device_blocks() - 1) return;
-  device_atomic_add_u64(&a.control->epoch, 1);
+  if (!exchange_control_thread()) return;
+  const uint32_t before = x.arrived % EXCHANGE_RUNNING, blocks = device_blocks();
+  if (before == blocks - 1 && blocks != 1) {
+    device_atomic_add_u64(&a.control->epoch, 1);
+    device_atomic_add_u32(&a.control->blocks, 0u - blocks);
+  }
+  if (UNLIKELY(before == 0 ? x.arrived != 0 : before >= blocks)) {
+    exchange_record(a, x, KERNEL_FAILURE_OVERLAP, a.rank, 0);
+  }
+}
+
+/* This block has read and cleared all that it was to receive. Called early enough for the kernel's end not to wait. */
+DEVICE void exchange_end(const struct exchange_args& a) {
+  if (exchange_control_thread()) device_atomic_add_u32(&a.control->blocks, 0u - EXCHANGE_RUNNING);
 }
 
 /* After EXCHANGE_FAST_POLLS more polls in vain, a multiple of it in all: whether to give up waiting for this peer and
@@ -115,6 +133,7 @@ DEVICE bool exchange_give_up(const struct exchange_args& a, const struct exchang
     kind = KERNEL_FAILURE_REMOTE;
     peer = (int)fail - 1;
   } else {
+    const uint32_t running = device_load_relaxed_sys_u32(&a.control->blocks) / EXCHANGE_RUNNING;
     const uint32_t now = (uint32_t)(device_nanoseconds() >> CUDA_CLOCK_SHIFT);
     const uint32_t looks = wait->polls / EXCHANGE_FAST_POLLS;
     if (looks == 1) wait->start = now;
@@ -122,6 +141,7 @@ DEVICE bool exchange_give_up(const struct exchange_args& a, const struct exchang
     /* Seldom, since it crosses PCIe. */
     const bool look_at_host = (looks & (looks - 1)) == 0 || looks % EXCHANGE_ABORT_INTERVAL == 0;
     if (look_at_host && device_load_relaxed_sys_u32(a.abort) != 0) kind = KERNEL_FAILURE_ABORT;
+    if (running > device_blocks()) kind = KERNEL_FAILURE_OVERLAP;
   }
   if (kind == KERNEL_FAILURE_NONE) return false;
   exchange_record(a, x, kind, peer, token);

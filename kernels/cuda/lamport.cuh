@@ -20,19 +20,20 @@ template <class T, int RANKS, bool CHUNKED>
 struct lamport_room {
   static constexpr bool ample = T::vectors == 1 && (RANKS == 2 || (RANKS == 4 && !CHUNKED));
   /* Peers whose vectors are polled together. */
-  static constexpr int batch = RANKS == 2 || RANKS == 4         ? RANKS - 1
-                               : CHUNKED && RANKS == 0          ? 1
-                               : CHUNKED || T::vectors == 2     ? 2
-                               : RANKS == 8                     ? 7
-                                                                : 3;
+  static constexpr int batch = RANKS == 2                           ? 1
+                               : CHUNKED && T::vectors == 2         ? 1
+                               : RANKS == 4                         ? 3
+                               : CHUNKED && RANKS == 0              ? 1
+                               : CHUNKED || T::vectors == 2 || !RANKS ? 2
+                                                                    : 7;
   /* Input and residual are loaded long before they are needed; else the residual is only brought to the L2 cache. */
   static constexpr bool early = ample || RANKS == 2;
   /* Gamma of a row of one chunk is kept from token to token; else as the residual. */
-  static constexpr bool gamma = ample && !CHUNKED;
+  static constexpr bool gamma = ample && RANKS == 2 && !CHUNKED;
   /* Chunks of a row of several whose y is kept. */
   static constexpr int kept = ample ? 2 : 0;
   /* The epoch is advanced at the end; else at the start, where the control warp waits for the answer of its atomic. */
-  static constexpr bool late_advance = ample && !CHUNKED;
+  static constexpr bool late_advance = (ample || RANKS == 8) && !CHUNKED;
   /* Tokens may be taken by ticket: where launch_rows asks for it. */
   static constexpr bool tickets = !CHUNKED && T::vectors == 1 && RANKS != 8;
 };
@@ -109,11 +110,10 @@ DEVICE void lamport_add(const struct vec& v, float* sum) {
   UNROLL for (int i = 0; i < T::per_vector; ++i) sum[i] = device_add(sum[i], f[i]);
 }
 
-/* The sum of all ranks' vectors in rank order, `own` being this rank's. */
-template <class T, int RANKS, bool CHUNKED>
+/* The sum of all ranks' vectors in rank order, `own` being this rank's. BATCH of them are polled together. */
+template <class T, int RANKS, int BATCH>
 DEVICE void lamport_receive(const struct exchange_args& a, struct exchange* x, const struct vec& own, uint64_t offset,
                             int64_t token, float* sum) {
-  constexpr int batch = lamport_room<T, RANKS, CHUNKED>::batch;
   if (RANKS == 2) { /* x + y is y + x */
     struct vec theirs;
     lamport_wait<1>(a, x, 0, 1, offset, token, &theirs);
@@ -124,15 +124,15 @@ DEVICE void lamport_receive(const struct exchange_args& a, struct exchange* x, c
   const int slots = RANKS == 0 ? a.nranks - 1 : RANKS - 1;
   /* From 0: nothing that is sent is -0.0, so 0 + x_0 is x_0. */
   UNROLL for (int i = 0; i < T::per_vector; ++i) sum[i] = 0.0f;
-  NO_UNROLL for (int first = 0; first < slots; first += batch) {
-    struct vec v[batch];
-    lamport_wait<batch>(a, x, first, (RANKS - 1) % batch == 0 && RANKS ? batch : slots - first, offset, token, v);
-    UNROLL for (int k = 0; k < batch; ++k) {
+  NO_UNROLL for (int first = 0; first < slots; first += BATCH) {
+    struct vec v[BATCH];
+    lamport_wait<BATCH>(a, x, first, (RANKS - 1) % BATCH == 0 && RANKS ? BATCH : slots - first, offset, token, v);
+    UNROLL for (int k = 0; k < BATCH; ++k) {
       if (first + k == a.rank) lamport_add<T>(own, sum);
       lamport_add<T>(v[k], sum); /* +0.0 where there is no peer: changes nothing */
     }
   }
-  if (a.rank == slots && slots % batch == 0) lamport_add<T>(own, sum);
+  if (a.rank == slots && slots % BATCH == 0) lamport_add<T>(own, sum);
 }
 
 /* The same, rounded to T. */
@@ -145,7 +145,7 @@ DEVICE struct vec lamport_receive_rounded(const struct exchange_args& a, struct 
     return vec_add<T>(own, theirs);
   }
   float sum[T::per_vector];
-  lamport_receive<T, RANKS, CHUNKED>(a, x, own, offset, token, sum);
+  lamport_receive<T, RANKS, lamport_room<T, RANKS, CHUNKED>::batch>(a, x, own, offset, token, sum);
   return vec_pack<T>(sum);
 }
 
@@ -326,10 +326,12 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
       if (room::early && lamport_valid(rows, next)) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
     }
     if (rows.norm_out) {
-      if (a.early_trigger && !lamport_valid(rows, step) && exchange_control_thread()) {
-        /* The barrier says that this block has read and cleared its last slots. */
-        if (room::late_advance) exchange_advance(a.exchange, x);
-        device_grid_trigger();
+      if (!lamport_valid(rows, step)) {
+        if (!CHUNKED) exchange_end(a.exchange); /* the barrier says so */
+        if (a.early_trigger && exchange_control_thread()) {
+          if (room::late_advance) exchange_advance(a.exchange, x);
+          device_grid_trigger();
+        }
       }
       epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, room::gamma ? kept_gamma : late_gamma);
     }
@@ -339,6 +341,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
     }
   }
   if (room::late_advance && !(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
+  if (CHUNKED || !rows.norm_out) exchange_end(a.exchange);
 }
 
 /* ---------------------------------------------------------------- flat */
@@ -393,6 +396,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_flat(KERNEL_ARGUMENT(struct lamport_flat_args) 
     vector = next;
   }
   if (room::late_advance) exchange_advance(a.exchange, x);
+  exchange_end(a.exchange);
 }
 
 #endif

@@ -130,11 +130,14 @@ KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT(struct sync_rows_args) a) {
       struct epilogue_gamma<T> gamma[T::vectors];
       if (!CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, gamma);
       device_barrier();
-      /* The barrier says that this block has read its last of the stages. */
-      if (a.request.early_trigger && last_token && exchange_control_thread()) device_grid_trigger();
+      if (last_token) {
+        exchange_end(exchange); /* the barrier says so */
+        if (a.request.early_trigger && exchange_control_thread()) device_grid_trigger();
+      }
       epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, gamma);
     }
   }
+  if (!rows.norm_out) exchange_end(exchange);
 }
 
 /* ---------------------------------------------------------------- flat */
@@ -172,6 +175,7 @@ KERNEL(CUDA_GROUP_PACKS) sync_flat(KERNEL_ARGUMENT(struct sync_flat_args) a) {
     sync_sum<T>(a.stage, exchange.nranks, sync_offset(a.stage, x, (uint64_t)vector), sum);
     lamport_flat_store<T, ALIGNED>(a.request, vector, vec_pack<T>(sum));
   }
+  exchange_end(exchange);
 }
 
 #endif

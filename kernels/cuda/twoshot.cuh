@@ -51,16 +51,15 @@ DEVICE void twoshot_send(const struct exchange_args& a, const struct exchange& x
   device_store_relaxed_sys(a.send[k < 0 ? k + ranks : k] + place.offset, vec_clear_negative_zero<T>(v));
 }
 
-/* The owner's part, `own` being this rank's vector. A sum that is not one, because a wait has failed, is not sent. */
-template <class T, int RANKS>
+/* The owner's part, `own` being this rank's vector; BATCH peers are polled together. A sum that is not one, because a wait has failed, is not sent. */
+template <class T, int RANKS, int BATCH>
 DEVICE struct vec twoshot_reduce(const struct exchange_args& a, struct exchange* x, uint64_t offset,
                                  const struct vec& own, int64_t token) {
-  constexpr bool scarce = RANKS != 4; /* registers: as in rows of several chunks, fewer peers are polled together */
   float sum[T::per_vector];
   struct vec cleared = vec_clear_negative_zero<T>(own);
   /* Else its elements take 8 registers. */
   UNROLL for (int i = 0; i < 4; ++i) device_keep(cleared.w[i]);
-  lamport_receive<T, RANKS, scarce>(a, x, cleared, offset, token, sum);
+  lamport_receive<T, RANKS, BATCH>(a, x, cleared, offset, token, sum);
   const struct vec v = vec_pack<T>(sum);
   if (!x->failed) lamport_send<RANKS>(a, offset + a.slot / 2, v);
   return v;
@@ -104,6 +103,7 @@ DEVICE void twoshot_prefetch_input(const struct epilogue& e, const struct rows_a
 template <class T, int RANKS, bool ALIGNED>
 DEVICE void twoshot_reduce_step(const struct epilogue& e, const struct lamport_rows_args& a, struct exchange* x,
                                 const struct lamport_step& step, struct vec* sum) {
+  constexpr int batch = RANKS == 4 ? 4 - T::vectors : RANKS == 8 ? 2 : 1; /* registers are few */
   UNROLL for (int j = 0; j < T::vectors; ++j) {
     const uint32_t vector = epilogue_vector<T>(e, step.chunk, j);
     const struct twoshot_place place =
@@ -112,7 +112,7 @@ DEVICE void twoshot_reduce_step(const struct epilogue& e, const struct lamport_r
     if (vector >= a.rows.vectors || place.owner != a.exchange.rank) continue;
     const struct vec own =
         vec_load<T, ALIGNED>(epilogue_address(a.rows.input, step.token, a.rows.input_stride, vector));
-    sum[j] = twoshot_reduce<T, RANKS>(a.exchange, x, place.offset, own, step.token);
+    sum[j] = twoshot_reduce<T, RANKS, batch>(a.exchange, x, place.offset, own, step.token);
   }
 }
 
@@ -149,6 +149,7 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   lamport_prefetch_residual<T>(e, rows, step);
   if (!CHUNKED && rows.norm_out) epilogue_prefetch_row_gamma<T>(e, rows);
   exchange_arrive(a.exchange, &x);
+  if (CHUNKED) exchange_advance(a.exchange, x);
   {
     const struct lamport_step next = lamport_next<CHUNKED>(rows, step), after = lamport_next<CHUNKED>(rows, next);
     if (lamport_valid(rows, next)) {
@@ -191,15 +192,18 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
       struct epilogue_gamma<T> gamma[T::vectors];
       if (!CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, gamma);
       device_barrier();
-      if (a.early_trigger && last_token && exchange_control_thread()) {
-        /* The barrier says that this block has read and cleared its last slots. */
-        exchange_advance(a.exchange, x);
-        device_grid_trigger();
+      if (last_token) {
+        exchange_end(a.exchange); /* the barrier says so */
+        if (a.early_trigger && exchange_control_thread()) {
+          if (!CHUNKED) exchange_advance(a.exchange, x);
+          device_grid_trigger();
+        }
       }
       epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, gamma);
     }
   }
-  if (!(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
+  if (!CHUNKED && !(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
+  if (!rows.norm_out) exchange_end(a.exchange);
 }
 
 /* ---------------------------------------------------------------- flat */
@@ -211,7 +215,7 @@ DEVICE void twoshot_flat_reduce(const struct lamport_flat_args& a, struct exchan
   if (place.owner != a.exchange.rank) return;
   const struct vec own = lamport_flat_load<T, ALIGNED>(a, vector);
   const int64_t pack = vector / T::vectors;
-  lamport_flat_store<T, ALIGNED>(a, vector, twoshot_reduce<T, RANKS>(a.exchange, x, place.offset, own, pack));
+  lamport_flat_store<T, ALIGNED>(a, vector, twoshot_reduce<T, RANKS, 2>(a.exchange, x, place.offset, own, pack));
 }
 
 /* As the rows, with the vectors t, t + threads of the grid, ... */
@@ -246,6 +250,7 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_flat(KERNEL_ARGUMENT(struct lamport_flat_args) 
     vector = next;
   }
   exchange_advance(a.exchange, x);
+  exchange_end(a.exchange);
 }
 
 #endif

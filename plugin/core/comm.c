@@ -35,11 +35,15 @@ arfusionResult_t comm_async_error(struct comm* comm, char* text, size_t bytes) {
   } else if (failure.kind == KERNEL_FAILURE_REMOTE) {
     snprintf(text, bytes, "rank %u: rank %u failed first (noticed in %s, operation %llu, token %lld)", failure.rank,
              failure.peer, algorithm, (unsigned long long)failure.epoch, (long long)failure.token);
+  } else if (failure.kind == KERNEL_FAILURE_OVERLAP) {
+    snprintf(text, bytes,
+             "rank %u: %s, operation %llu, ran beside another operation of this communicator; a graph and what runs outside "
+             "it must be ordered by the caller", failure.rank, algorithm, (unsigned long long)failure.epoch);
   } else {
     snprintf(text, bytes, "rank %u waited for rank %u%s (%s, operation %llu, token %lld)", failure.rank, failure.peer,
              failure.kind == KERNEL_FAILURE_ABORT ? " when it was aborted" : " until the time-out (ARFUSION_TIMEOUT)",
              algorithm, (unsigned long long)failure.epoch, (long long)failure.token);
   }
-  return failure.kind == KERNEL_FAILURE_NONE || failure.kind == KERNEL_FAILURE_ABORT ? arfusionInvalidUsage
-                                                                                     : arfusionRemoteError;
+  return failure.kind == KERNEL_FAILURE_REMOTE || failure.kind == KERNEL_FAILURE_TIMEOUT ? arfusionRemoteError
+                                                                                         : arfusionInvalidUsage;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * expect.h: what test_cuda_kernels.c counts.
+ * expect.h: what the tests straight on the launchers count.
  */
 #ifndef ARFUSION_TEST_GPU_EXPECT_H_
 #define ARFUSION_TEST_GPU_EXPECT_H_
