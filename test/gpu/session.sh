@@ -62,6 +62,7 @@ nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$logs
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
 say machine "$gpus GPUs: $(tail -n 1 "$logs/machine.txt")"
 step kernels 400 "$B/test/gpu/test_cuda_kernels"
+step overlap 60 "$B/test/gpu/test_overlap_cuda"
 step chains 300 "$B/test/gpu/test_chains_cuda"
 step streams 240 "$B/test/gpu/test_streams_cuda"
 step soak 240 "$B/test/gpu/test_soak_cuda" 100000
