@@ -12,7 +12,7 @@
 # make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
 #
 # Variables: CUDA_HOME NCCL_HOME NVCC_GENCODE BUILDDIR PYTHON; DEBUG=1 VERBOSE=1 WERROR=1 ASAN=1 UBSAN=1 TSAN=1; CUDA=0 builds
-# for the host alone.
+# for the host alone; RACECHECK=1 what compute-sanitizer's racecheck can follow (test/gpu/sanitize.sh).
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 # What deps installs is looked for only after it has run: the other goals get a make of their own, one after the other.
@@ -60,6 +60,7 @@ LIBS     := $(CUDA_LIB) $(LIBS)
 NVCC_GENCODE ?= -gencode=arch=compute_80,code=[compute_80,sm_80] -gencode=arch=compute_89,code=sm_89 \
   -gencode=arch=compute_90,code=[compute_90,sm_90] -gencode=arch=compute_100f,code=sm_100f \
   -gencode=arch=compute_120f,code=sm_120f
+DEFINES  += $(if $(filter 1,$(RACECHECK)),-DARFUSION_RACECHECK=1)
 NVCC_FLAGS := -std=c++17 -O3 -I. -Iinclude $(DEFINES) $(NVCC_GENCODE) -ccbin $(CC:gcc=g++) --fmad=false -lineinfo \
   -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics $(if $(filter 1,$(WERROR)),-Werror all-warnings)
 endif

@@ -12,6 +12,9 @@
 #define CUDA_MAX_CHUNKS (ARFUSION_MAX_HIDDEN / KERNEL_PACK / CUDA_GROUP_PACKS)
 #define CUDA_SYNC_BLOCKS 256  /* the largest grid of one-shot sync: each block has its flags */
 
+/* An epoch is counted in the upper bits of its word: 48, which last for 8 years at a million operations a second. */
+#define CUDA_EPOCH 0x10000ull
+
 /* Waits are timed by a clock of 32 bits that counts some milliseconds and wraps after 52 days. */
 #define CUDA_CLOCK_SHIFT 20
 #define CUDA_CLOCK_NS (1ull << CUDA_CLOCK_SHIFT)
@@ -19,14 +22,13 @@
 /* At the start of a workspace. What peers write stands on a cache line of its own. */
 struct cuda_control {
   /* Only the own kernels use these. */
-  uint64_t epoch;     /* operations done so far */
-  uint32_t blocks;    /* of the running operation: that have read the epoch; and in the upper half, that run */
+  uint64_t epoch;     /* in CUDA_EPOCH: operations done so far; below: blocks of the running one that have read it */
   uint32_t recorded;  /* not 0: the failure has been written to the host's record */
   uint32_t tickets;   /* taken by blocks of the running operation; 0 between operations */
-  uint8_t line0[108];
+  uint8_t line0[112];
   uint32_t fail; /* not 0: the communicator has failed; 1 + the rank that said so */
   uint8_t line1[124];
-  /* Operations of which that rank's block has staged its input, the running one included; one-shot sync. */
+  /* Operations of which that rank's block has staged its input, the running one included, in CUDA_EPOCH; one-shot sync. */
   uint64_t staged[CUDA_SYNC_BLOCKS][ARFUSION_MAX_RANKS];
 };
 

@@ -2,13 +2,13 @@
  *
  * exchange.cuh: what every kernel that waits for a peer does besides: epochs, time limits, failure.
  *
- * Epochs. Every thread reads the epoch when it starts. A block that has done so arrives at a counter; the block that
- * finds all others there advances the epoch, for everybody has read it. No block waits for another, so the grid need
- * not be resident as a whole.
+ * Epochs. Every thread reads the epoch when it starts. A block that has done so arrives: it adds one to the lowest bits of
+ * the epoch's word. The block that finds all others there takes their number away again and advances the epoch, for
+ * everybody has read it. No block waits for another, so the grid need not be resident as a whole.
  *
- * One operation at a time: the same counter holds in its upper half how many blocks have begun and not ended. An operation
- * whose first block finds some, or which finds more of either than it has blocks, runs beside another one of its
- * communicator and fails it, since both take each other's data.
+ * One operation at a time: two that begin together share that count, and one that begins while another waits advances the
+ * epoch once too often, or brings the count above the number of the other's blocks. Whoever sees that fails the
+ * communicator, since both take each other's data.
  *
  * Failure. A wait that is too long, or is ended by the host, fails the communicator: the first thread to record it
  * writes the host's record and the fail word of every rank. Threads that learn of a failure go on without waiting, so
@@ -25,13 +25,10 @@
 /* Looks at the clock between two reads of the host's abort word, once the first few have been made: about 1 ms. */
 #define EXCHANGE_ABORT_INTERVAL 64
 
-/* Of control->blocks: one block that runs. */
-#define EXCHANGE_RUNNING 0x10000u
-
 /* What a thread keeps; as little as possible, since waiting needs many registers. */
 struct exchange {
   uint32_t epoch;   /* the low half */
-  uint32_t arrived; /* control->blocks before this one arrived; of the control thread */
+  uint32_t arrived; /* blocks that had arrived before this one; of the control thread */
   bool failed;
 };
 
@@ -47,8 +44,14 @@ DEVICE bool exchange_control_thread(void) { return device_thread() == device_thr
 
 /* The epoch of the running operation in full. The word in memory may have been advanced by one since. */
 DEVICE uint64_t exchange_epoch(const struct exchange_args& a, const struct exchange& x) {
-  const uint64_t now = device_load_relaxed_gpu_u64(&a.control->epoch);
-  return now - (uint32_t)((uint32_t)now - x.epoch);
+  const uint64_t now = device_load_relaxed_gpu_u64(&a.control->epoch) / CUDA_EPOCH;
+  return (now - (uint32_t)((uint32_t)now - x.epoch)) % (UINT64_MAX / CUDA_EPOCH + 1);
+}
+
+/* Whether another operation has begun since this one did, which has not ended. */
+DEVICE bool exchange_overlaps(const struct exchange_args& a, const struct exchange& x) {
+  const uint32_t now = device_load_relaxed_sys_u32(&a.control->epoch); /* 16 bits of the epoch will do */
+  return now % CUDA_EPOCH > device_blocks() || (uint16_t)(now / CUDA_EPOCH - x.epoch) > 1;
 }
 
 /* Records a failure, once a communicator: a fail word that is this rank's own was written with a record. */
@@ -71,7 +74,7 @@ DEVICE void exchange_record(const struct exchange_args& a, const struct exchange
 
 /* Starts reading what a kernel must know first; the fail word goes to exchange_check. */
 DEVICE uint32_t exchange_read(const struct exchange_args& a, struct exchange* x) {
-  x->epoch = (uint32_t)device_load_relaxed_gpu_u64(&a.control->epoch);
+  x->epoch = (uint32_t)(device_load_relaxed_gpu_u64(&a.control->epoch) / CUDA_EPOCH);
   x->arrived = 0;
   x->failed = false;
   return device_load_relaxed_sys_u32(&a.control->fail);
@@ -100,27 +103,18 @@ DEVICE void exchange_arrive(const struct exchange_args& a, struct exchange* x) {
   device_split_wait(device_threads());
   if (!exchange_control_thread()) return;
   /* Relaxed is enough: the reads that must come before have returned their values. */
-  const bool alone = device_blocks() == 1;
-  if (alone) device_atomic_add_u64(&a.control->epoch, 1);
-  x->arrived = device_atomic_add(&a.control->blocks, EXCHANGE_RUNNING + (alone ? 0 : 1));
+  if (device_blocks() == 1)
+    device_atomic_add_u64(&a.control->epoch, CUDA_EPOCH);
+  else
+    x->arrived = (uint32_t)device_atomic_fetch_add_u64(&a.control->epoch, 1) % CUDA_EPOCH;
 }
 
-/* The control thread's duty once the block has arrived; late, because the answer of exchange_arrive's atomic takes a while. */
+/* The control thread's last duty, late, because the answer of exchange_arrive's atomic takes a while. */
 DEVICE void exchange_advance(const struct exchange_args& a, const struct exchange& x) {
-  if (!exchange_control_thread()) return;
-  const uint32_t before = x.arrived % EXCHANGE_RUNNING, blocks = device_blocks();
-  if (before == blocks - 1 && blocks != 1) {
-    device_atomic_add_u64(&a.control->epoch, 1);
-    device_atomic_add_u32(&a.control->blocks, 0u - blocks);
-  }
-  if (UNLIKELY(before == 0 ? x.arrived != 0 : before >= blocks)) {
-    exchange_record(a, x, KERNEL_FAILURE_OVERLAP, a.rank, 0);
-  }
-}
-
-/* This block has read and cleared all that it was to receive. Called early enough for the kernel's end not to wait. */
-DEVICE void exchange_end(const struct exchange_args& a) {
-  if (exchange_control_thread()) device_atomic_add_u32(&a.control->blocks, 0u - EXCHANGE_RUNNING);
+  const uint32_t blocks = device_blocks();
+  if (!exchange_control_thread() || blocks == 1) return;
+  if (x.arrived == blocks - 1) device_atomic_add_u64(&a.control->epoch, CUDA_EPOCH - blocks);
+  if (UNLIKELY(x.arrived >= blocks)) exchange_record(a, x, KERNEL_FAILURE_OVERLAP, a.rank, 0);
 }
 
 /* After EXCHANGE_FAST_POLLS more polls in vain, a multiple of it in all: whether to give up waiting for this peer and
@@ -133,7 +127,6 @@ DEVICE bool exchange_give_up(const struct exchange_args& a, const struct exchang
     kind = KERNEL_FAILURE_REMOTE;
     peer = (int)fail - 1;
   } else {
-    const uint32_t running = device_load_relaxed_sys_u32(&a.control->blocks) / EXCHANGE_RUNNING;
     const uint32_t now = (uint32_t)(device_nanoseconds() >> CUDA_CLOCK_SHIFT);
     const uint32_t looks = wait->polls / EXCHANGE_FAST_POLLS;
     if (looks == 1) wait->start = now;
@@ -141,7 +134,7 @@ DEVICE bool exchange_give_up(const struct exchange_args& a, const struct exchang
     /* Seldom, since it crosses PCIe. */
     const bool look_at_host = (looks & (looks - 1)) == 0 || looks % EXCHANGE_ABORT_INTERVAL == 0;
     if (look_at_host && device_load_relaxed_sys_u32(a.abort) != 0) kind = KERNEL_FAILURE_ABORT;
-    if (running > device_blocks()) kind = KERNEL_FAILURE_OVERLAP;
+    if (exchange_overlaps(a, x)) kind = KERNEL_FAILURE_OVERLAP;
   }
   if (kind == KERNEL_FAILURE_NONE) return false;
   exchange_record(a, x, kind, peer, token);

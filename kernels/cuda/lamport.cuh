@@ -326,12 +326,10 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
       if (room::early && lamport_valid(rows, next)) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
     }
     if (rows.norm_out) {
-      if (!lamport_valid(rows, step)) {
-        if (!CHUNKED) exchange_end(a.exchange); /* the barrier says so */
-        if (a.early_trigger && exchange_control_thread()) {
-          if (room::late_advance) exchange_advance(a.exchange, x);
-          device_grid_trigger();
-        }
+      if (a.early_trigger && !lamport_valid(rows, step) && exchange_control_thread()) {
+        /* The barrier says that this block has read and cleared its last slots. */
+        if (room::late_advance) exchange_advance(a.exchange, x);
+        device_grid_trigger();
       }
       epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, room::gamma ? kept_gamma : late_gamma);
     }
@@ -341,7 +339,6 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
     }
   }
   if (room::late_advance && !(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
-  if (CHUNKED || !rows.norm_out) exchange_end(a.exchange);
 }
 
 /* ---------------------------------------------------------------- flat */
@@ -368,7 +365,7 @@ DEVICE void lamport_flat_store(const struct lamport_flat_args& a, int64_t vector
 /* Threads take vectors t, t + threads of the grid, ...; each is sent before the one before it is awaited. */
 template <class T, int RANKS, bool ALIGNED>
 KERNEL(CUDA_GROUP_PACKS) lamport_flat(KERNEL_ARGUMENT(struct lamport_flat_args) a) {
-  typedef lamport_room<T, RANKS, false> room;
+  constexpr bool late_advance = lamport_room<T, RANKS, false>::ample;
   const int64_t vectors = (a.count + T::per_vector - 1) / T::per_vector;
   const int64_t step = (int64_t)device_blocks() * device_threads();
   int64_t vector = (int64_t)device_block() * device_threads() + device_thread();
@@ -381,7 +378,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_flat(KERNEL_ARGUMENT(struct lamport_flat_args) 
   if (!exchange_check(a.exchange, x, fail)) return;
   if (vector < vectors) lamport_send<RANKS>(a.exchange, lamport_offset(a.exchange, x.epoch, (uint64_t)vector), own);
   exchange_arrive(a.exchange, &x);
-  if (!room::late_advance) exchange_advance(a.exchange, x);
+  if (!late_advance) exchange_advance(a.exchange, x);
 
   while (vector < vectors) {
     const int64_t next = vector + step;
@@ -395,8 +392,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_flat(KERNEL_ARGUMENT(struct lamport_flat_args) 
     own = next_own;
     vector = next;
   }
-  if (room::late_advance) exchange_advance(a.exchange, x);
-  exchange_end(a.exchange);
+  if (late_advance) exchange_advance(a.exchange, x);
 }
 
 #endif

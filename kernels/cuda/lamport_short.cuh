@@ -90,8 +90,8 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
   if (rows.norm_out) {
     epilogue_weights<T>(rows, gamma, weights);
     device_barrier();
-    exchange_end(a.exchange); /* the barrier says so */
     if (a.early_trigger && exchange_control_thread()) {
+      /* The barrier says that this block has read and cleared its slots. */
       exchange_advance(a.exchange, x);
       device_grid_trigger();
     }
@@ -103,7 +103,6 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
     }
   }
   if (!(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
-  if (!rows.norm_out) exchange_end(a.exchange);
 }
 
 #endif

@@ -4,7 +4,7 @@
  * reads all stages. Needs little memory, whatever the number of ranks.
  *
  * Block b stages what it will read of the others: it waits for the peers' blocks b alone. Its flag in a peer is the
- * number of operations begun, 64 bits wide, and is never reset. A peer may be one operation ahead, and no more, because
+ * number of operations begun, in CUDA_EPOCH, and is never reset. A peer may be one operation ahead, and no more, because
  * no operation, of whatever algorithm, ends on a rank before all others have begun it.
  *
  * For the same reason no barrier is needed after the reads: a rank stages operation n + 2 over n only when it has ended
@@ -30,10 +30,10 @@ DEVICE void sync_wait(const struct exchange_args& a, struct exchange* x, int64_t
   const int k = (int)device_thread();
   if (k < a.nranks - 1) {
     const int peer = a.rank + 1 + k < a.nranks ? a.rank + 1 + k : a.rank + 1 + k - a.nranks;
-    const uint64_t target = exchange_epoch(a, *x) + 1;
+    const uint64_t target = (exchange_epoch(a, *x) + 1) * CUDA_EPOCH;
     struct exchange_wait wait = {0, 0};
     device_store_release_sys_u64(&a.peer_control[k]->staged[device_block()][a.rank], target);
-    while (device_load_acquire_sys_u64(&a.control->staged[device_block()][peer]) - target > 1 && !x->failed) {
+    while (device_load_acquire_sys_u64(&a.control->staged[device_block()][peer]) - target > CUDA_EPOCH && !x->failed) {
       if (UNLIKELY(++wait.polls % EXCHANGE_FAST_POLLS == 0)) x->failed = exchange_give_up(a, *x, &wait, peer, token);
     }
   }
@@ -130,14 +130,11 @@ KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT(struct sync_rows_args) a) {
       struct epilogue_gamma<T> gamma[T::vectors];
       if (!CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, gamma);
       device_barrier();
-      if (last_token) {
-        exchange_end(exchange); /* the barrier says so */
-        if (a.request.early_trigger && exchange_control_thread()) device_grid_trigger();
-      }
+      /* The barrier says that this block has read its last of the stages. */
+      if (a.request.early_trigger && last_token && exchange_control_thread()) device_grid_trigger();
       epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, gamma);
     }
   }
-  if (!rows.norm_out) exchange_end(exchange);
 }
 
 /* ---------------------------------------------------------------- flat */
@@ -175,7 +172,6 @@ KERNEL(CUDA_GROUP_PACKS) sync_flat(KERNEL_ARGUMENT(struct sync_flat_args) a) {
     sync_sum<T>(a.stage, exchange.nranks, sync_offset(a.stage, x, (uint64_t)vector), sum);
     lamport_flat_store<T, ALIGNED>(a.request, vector, vec_pack<T>(sum));
   }
-  exchange_end(exchange);
 }
 
 #endif

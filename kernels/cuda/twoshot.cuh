@@ -134,6 +134,7 @@ template <class T, int RANKS, bool CHUNKED, bool ALIGNED>
 KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
   /* Registers: the residual is loaded late, no input is prefetched. */
   constexpr bool scarce = CHUNKED || (T::vectors == 2 && RANKS == 4);
+  constexpr bool late_advance = !CHUNKED && T::vectors == 1 && RANKS != 8;
   const struct rows_args& rows = a.rows;
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct exchange x;
@@ -149,7 +150,7 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   lamport_prefetch_residual<T>(e, rows, step);
   if (!CHUNKED && rows.norm_out) epilogue_prefetch_row_gamma<T>(e, rows);
   exchange_arrive(a.exchange, &x);
-  if (CHUNKED) exchange_advance(a.exchange, x);
+  if (!late_advance) exchange_advance(a.exchange, x);
   {
     const struct lamport_step next = lamport_next<CHUNKED>(rows, step), after = lamport_next<CHUNKED>(rows, next);
     if (lamport_valid(rows, next)) {
@@ -192,18 +193,15 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
       struct epilogue_gamma<T> gamma[T::vectors];
       if (!CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, gamma);
       device_barrier();
-      if (last_token) {
-        exchange_end(a.exchange); /* the barrier says so */
-        if (a.early_trigger && exchange_control_thread()) {
-          if (!CHUNKED) exchange_advance(a.exchange, x);
-          device_grid_trigger();
-        }
+      if (a.early_trigger && last_token && exchange_control_thread()) {
+        /* The barrier says that this block has read and cleared its last slots. */
+        if (late_advance) exchange_advance(a.exchange, x);
+        device_grid_trigger();
       }
       epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, gamma);
     }
   }
-  if (!CHUNKED && !(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
-  if (!rows.norm_out) exchange_end(a.exchange);
+  if (late_advance && !(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
 }
 
 /* ---------------------------------------------------------------- flat */
@@ -250,7 +248,6 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_flat(KERNEL_ARGUMENT(struct lamport_flat_args) 
     vector = next;
   }
   exchange_advance(a.exchange, x);
-  exchange_end(a.exchange);
 }
 
 #endif

@@ -8,6 +8,7 @@
  */
 #include <unistd.h>
 
+#include "kernels/cuda/cuda_internal.h"
 #include "test/gpu/plan.h"
 #include "test/gpu/world.h"
 
@@ -119,8 +120,9 @@ static int plan_run(struct world* w) {
 }
 
 static void set_epochs(struct world* w, uint64_t epoch) {
+  const uint64_t word = epoch * CUDA_EPOCH;
   for (int r = 0; r < w->nranks; ++r)
-    CHECK(cudaMemcpy(w->comm[r].workspace[r], &epoch, sizeof epoch, cudaMemcpyDefault));
+    CHECK(cudaMemcpy(w->comm[r].workspace[r], &word, sizeof word, cudaMemcpyDefault));
 }
 
 /* ---------------------------------------------------------------- tests */
@@ -193,7 +195,7 @@ static void test_wrap(struct world* w) {
   expect(plan_run(w), "epochs across 2^32");
   uint64_t epoch;
   CHECK(cudaMemcpy(&epoch, w->comm[0].workspace[0], sizeof epoch, cudaMemcpyDefault));
-  expect(epoch == 0xfffffffdull + (uint64_t)plan.count, "each operation advances the epoch by one");
+  expect(epoch == (0xfffffffdull + (uint64_t)plan.count) * CUDA_EPOCH, "each operation advances the epoch by one");
 }
 
 static void test_graph(struct world* w) {

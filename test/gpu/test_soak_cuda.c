@@ -171,21 +171,23 @@ static void rank_make(struct rank* rank, int r) {
 
 /* As if `epoch` operations had been done, the last of them by every block. */
 static void epoch_set(int r, uint64_t epoch) {
+  const uint64_t word = epoch * CUDA_EPOCH;
   uint64_t staged[CUDA_SYNC_BLOCKS][ARFUSION_MAX_RANKS];
   unsigned char* control = (unsigned char*)world.comm[r].workspace[r] + world.comm[r].layout.control;
   for (int b = 0; b < CUDA_SYNC_BLOCKS; ++b) {
-    for (int p = 0; p < ARFUSION_MAX_RANKS; ++p) staged[b][p] = epoch;
+    for (int p = 0; p < ARFUSION_MAX_RANKS; ++p) staged[b][p] = word;
   }
-  CHECK(cudaMemcpy(control + offsetof(struct cuda_control, epoch), &epoch, sizeof epoch, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(control + offsetof(struct cuda_control, epoch), &word, sizeof word, cudaMemcpyHostToDevice));
   CHECK(cudaMemcpy(control + offsetof(struct cuda_control, staged), staged, sizeof staged, cudaMemcpyHostToDevice));
   CHECK(cudaDeviceSynchronize());
 }
 
+/* The epoch's word. */
 static uint64_t epoch_get(int r) {
-  uint64_t epoch;
+  uint64_t word;
   const unsigned char* control = (unsigned char*)world.comm[r].workspace[r] + world.comm[r].layout.control;
-  CHECK(cudaMemcpy(&epoch, control + offsetof(struct cuda_control, epoch), sizeof epoch, cudaMemcpyDeviceToHost));
-  return epoch;
+  CHECK(cudaMemcpy(&word, control + offsetof(struct cuda_control, epoch), sizeof word, cudaMemcpyDeviceToHost));
+  return word;
 }
 
 /* ---------------------------------------------------------------- running */
@@ -266,8 +268,8 @@ static int phase_check(const struct rank* rank, int r, uint64_t epoch, int64_t d
   free(found);
   if (wrong != 0) printf("rank %d: %d of %d problems went wrong\n", r, wrong, rank->nuses);
   const uint64_t now = epoch_get(r);
-  if (now != epoch + (uint64_t)done) {
-    printf("rank %d: the epoch is %" PRIu64 ", not %" PRIu64 " + %" PRId64 "\n", r, now, epoch, done);
+  if (now != (epoch + (uint64_t)done) * CUDA_EPOCH) {
+    printf("rank %d: the epoch's word is %" PRIx64 ", not that of %" PRIx64 " + %" PRId64 "\n", r, now, epoch, done);
     wrong = 1;
   }
   if (!world_rank_healthy(&world, r)) wrong = 1;
@@ -275,9 +277,9 @@ static int phase_check(const struct rank* rank, int r, uint64_t epoch, int64_t d
   return wrong != 0;
 }
 
-/* Where a phase's epochs start: at 0, or just below a wrap of the 32 bits that kernels use, of a sign, or of all 64. */
+/* Where a phase's epochs start: at 0, or just below a wrap of the 32 bits that kernels use, of a sign, or of all 48. */
 static uint64_t phase_epoch(int phase) {
-  static const uint64_t wraps[] = {0, (uint64_t)1 << 32, 0, (uint64_t)1 << 31, (uint64_t)1 << 63};
+  static const uint64_t wraps[] = {0, (uint64_t)1 << 32, 0, (uint64_t)1 << 31, (uint64_t)1 << 47};
   uint32_t random = random_seed(seed, 2000 + (uint32_t)phase);
   return phase == 0 ? 0 : wraps[phase % 5] - 1 - random_draw(&random, 20);
 }
