@@ -5,6 +5,8 @@
 #
 #   bash test/gpu/sanitize.sh [OUTDIR]       OUTDIR: for the logs (a new one). B: the build folder (build)
 #
+# racecheck needs kernels that it can follow: `make RACECHECK=1 BUILDDIR=$B/racecheck all $B/racecheck/test/gpu/test_soak_cuda`.
+#
 # Ranks are processes in all of it. Under these tools a process may have to wait for the end of each kernel that it
 # launches before it can launch another, from whatever thread; a kernel that waits for one of a peer in the same
 # process would then wait in vain. With a process for each rank it is only its own launches that a rank waits for. On
@@ -52,9 +54,11 @@ cases=$out/sanitize-cases.json
 } >"$cases"
 
 for tool in memcheck racecheck; do
-  step $tool-mistake 60 finds $tool "$B/test/gpu/test_soak_cuda" 10 1 2 mistake
-  step $tool-soak 120 clean $tool "$B/test/gpu/test_soak_cuda" 300 1 2 processes
-  step $tool-cases 120 clean $tool "$B/arfusion-bench" check --cases "$cases" --device cuda --ranks-as processes
+  programs=$B
+  [ $tool = memcheck ] || programs=$B/racecheck
+  step $tool-mistake 60 finds $tool "$programs/test/gpu/test_soak_cuda" 10 1 2 mistake
+  step $tool-soak 120 clean $tool "$programs/test/gpu/test_soak_cuda" 300 1 2 processes
+  step $tool-cases 120 clean $tool "$programs/arfusion-bench" check --cases "$cases" --device cuda --ranks-as processes
 done
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
