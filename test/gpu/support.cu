@@ -27,7 +27,7 @@ static __device__ const uint4* from_of(const struct support_ranges& ranges, int 
 }
 
 /* Row y of the grid works on range y. */
-static KERNEL(THREADS) copy_kernel(KERNEL_ARGUMENT struct support_ranges ranges) {
+static KERNEL(THREADS) copy_kernel(KERNEL_ARGUMENT(struct support_ranges) ranges) {
   device_grid_wait();
   const struct support_range& range = ranges.range[blockIdx.y];
   const uint4* from = from_of(ranges, (int)blockIdx.y);
@@ -36,7 +36,7 @@ static KERNEL(THREADS) copy_kernel(KERNEL_ARGUMENT struct support_ranges ranges)
     ((uint4*)range.to)[i] = from[i % period];
 }
 
-static KERNEL(THREADS) compare_kernel(KERNEL_ARGUMENT struct support_ranges ranges, struct support_found* found) {
+static KERNEL(THREADS) compare_kernel(KERNEL_ARGUMENT(struct support_ranges) ranges, struct support_found* found) {
   device_grid_wait();
   const struct support_range& range = ranges.range[blockIdx.y];
   const uint4* from = from_of(ranges, (int)blockIdx.y);
@@ -49,7 +49,7 @@ static KERNEL(THREADS) compare_kernel(KERNEL_ARGUMENT struct support_ranges rang
   }
 }
 
-static KERNEL(THREADS) mix_kernel(KERNEL_ARGUMENT struct support_mix mix) {
+static KERNEL(THREADS) mix_kernel(KERNEL_ARGUMENT(struct support_mix) mix) {
   if (mix.trigger) device_grid_trigger();
   device_grid_wait();
   delay(mix.delay_ns);
