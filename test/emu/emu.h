@@ -96,6 +96,7 @@ void emu_fence_sys(void);
 
 /* Of gpu scope, relaxed. _add: without an answer. _count: up to `last`, then 0. */
 void emu_atomic_add(void* p, uint64_t v, uint32_t bytes);
+uint64_t emu_atomic_fetch_add_u64(void* p, uint64_t v);
 uint32_t emu_atomic_count(uint32_t* p, uint32_t last);
 uint32_t emu_atomic_exchange(uint32_t* p, uint32_t v);
 

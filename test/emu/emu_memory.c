@@ -491,8 +491,8 @@ void emu_atomic_add(void* p, uint64_t v, uint32_t bytes) {
 }
 
 /* The newest value of a word, for an atomic that answers; what the block has on its way there goes first. */
-static uint32_t atomic_begin(struct emu_thread* t, uint32_t* p) {
-  const uint32_t index = address_check(t, p, 4);
+static uint32_t atomic_begin(struct emu_thread* t, void* p, uint32_t bytes) {
+  const uint32_t index = address_check(t, p, bytes);
   scope_check(t, index);
   race_check(t, index, false, "an atomic on");
   for (uint32_t mine; (mine = store_find(t, index));) store_write(mine);
@@ -501,15 +501,26 @@ static uint32_t atomic_begin(struct emu_thread* t, uint32_t* p) {
 
 uint32_t emu_atomic_count(uint32_t* p, uint32_t last) {
   struct emu_thread* t = step();
-  const uint32_t index = atomic_begin(t, p), old = *word_at(index);
+  const uint32_t index = atomic_begin(t, p, 4), old = *word_at(index);
   word_write(index, old >= last ? 0 : old + 1, t, ++t->warp->block->sequence, t->fenced, false);
+  leave_sometimes(t);
+  return old;
+}
+
+uint64_t emu_atomic_fetch_add_u64(void* p, uint64_t v) {
+  struct emu_thread* t = step();
+  const uint32_t index = atomic_begin(t, p, 8), sequence = ++t->warp->block->sequence;
+  uint64_t old;
+  memcpy(&old, p, 8);
+  word_write(index, (uint32_t)(old + v), t, sequence, t->fenced, false);
+  word_write(index + 1, (uint32_t)((old + v) >> 32), t, sequence, t->fenced, false);
   leave_sometimes(t);
   return old;
 }
 
 uint32_t emu_atomic_exchange(uint32_t* p, uint32_t v) {
   struct emu_thread* t = step();
-  const uint32_t index = atomic_begin(t, p), old = *word_at(index);
+  const uint32_t index = atomic_begin(t, p, 4), old = *word_at(index);
   word_write(index, v, t, ++t->warp->block->sequence, t->fenced, false);
   leave_sometimes(t);
   return old;

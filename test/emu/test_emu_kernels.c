@@ -104,8 +104,9 @@ static int world_clean(uint64_t epoch) {
       clean = slots[i] == KERNEL_SENTINEL;
       if (!clean) wrong_at(r, "a slot that has not been cleared", i * 4);
     }
-    if (control->epoch != epoch) {
-      printf("rank %d: epoch %" PRIu64 " and not %" PRIu64 "\n", r, control->epoch, epoch);
+    if (control->epoch != epoch * CUDA_EPOCH) {
+      printf("rank %d: epoch %" PRIu64 " and not %" PRIu64 "\n", r,
+             (uint64_t)(control->epoch / CUDA_EPOCH), epoch);
       clean = 0;
     }
   }
@@ -119,7 +120,7 @@ static void world_prepare(uint64_t epoch) {
   for (int r = 0; r < world.nranks; ++r) {
     struct cuda_comm* comm = &world.comm[r];
     memset(comm->workspace[r], 0, sizeof(struct cuda_control));
-    ((struct cuda_control*)comm->workspace[r])->epoch = epoch;
+    ((struct cuda_control*)comm->workspace[r])->epoch = epoch * CUDA_EPOCH;
     memset(comm->failure, 0xee, sizeof *comm->failure);
     comm->failure->kind = KERNEL_FAILURE_NONE;
     *world.abort[r] = 0;

@@ -122,6 +122,7 @@ DEVICE void device_fence_sys(void) { emu_fence_sys(); }
 
 DEVICE uint64_t device_load_relaxed_gpu_u64(const void* p) { return emu_load_as<uint64_t>(p, EMU_RELAXED_GPU); }
 DEVICE void device_atomic_add_u64(void* p, uint64_t v) { emu_atomic_add(p, v, sizeof v); }
+DEVICE uint64_t device_atomic_fetch_add_u64(void* p, uint64_t v) { return emu_atomic_fetch_add_u64(p, v); }
 DEVICE uint32_t device_atomic_count(uint32_t* p, uint32_t last) { return emu_atomic_count(p, last); }
 DEVICE uint32_t device_atomic_exchange(uint32_t* p, uint32_t v) { return emu_atomic_exchange(p, v); }
 
