@@ -47,6 +47,18 @@ struct exchange_args {
   uint32_t divide_factor, divide_shift; /* n / nranks, for n < 2^31, is (n * factor >> 32) >> shift */
 };
 
+/* Quantized outputs. A row's vectors are cut into `groups` that share a scale, group_vectors each. */
+struct quant_args {
+  uint32_t kind;  /* arfusionQuant_t */
+  uint32_t tiles; /* nvfp4 scales in 128x4 tiles */
+  uint32_t groups, group_vectors;
+  uint32_t group_factor; /* n / group_vectors, for a vector's number n, is n * factor >> 32; 0: it is n */
+  uint32_t lanes;        /* group_vectors where a group is that of so many neighbouring lanes, a power of two; else 0 */
+  const unsigned char* scale; /* NULL: none is read */
+  unsigned char *codes, *scales;
+  int64_t first_token, all_tokens; /* as in struct kernel_op */
+};
+
 /* The rows of a request; strides in bytes. */
 struct rows_args {
   const unsigned char *input, *residual_in, *gamma;
@@ -60,11 +72,17 @@ struct rows_args {
   uint32_t gamma_fp32;
 };
 
+struct epilogue_args {
+  struct rows_args rows;
+  struct quant_args quant;
+};
+
 struct lamport_rows_args {
   struct exchange_args exchange;
   struct rows_args rows;
   uint32_t early_trigger;
   uint32_t by_ticket; /* blocks take further tokens when they are ready for them; needs more than two a block */
+  struct quant_args quant;
 };
 
 struct lamport_flat_args {
@@ -95,18 +113,24 @@ struct sync_flat_args {
  * aligned to CUDA_VECTOR. */
 enum cuda_variant { CUDA_RANKS_2, CUDA_RANKS_4, CUDA_RANKS_8, CUDA_RANKS_ANY, CUDA_UNALIGNED, CUDA_VARIANTS };
 
-/* The kernels of one data type. [chunked]: rows of several chunks. */
-struct cuda_kernels {
-  const void* lamport_rows[CUDA_VARIANTS][2];
+/* The kernels of one data type for rows, for quantized requests or for others. [chunked]: rows of several chunks. */
+struct cuda_rows_kernels {
+  const void* lamport[CUDA_VARIANTS][2];
   const void* lamport_short[CUDA_VARIANTS][2]; /* [two tokens a block at most, else one]; NULL: there is none */
-  const void* lamport_flat[CUDA_VARIANTS];
-  const void* twoshot_rows[CUDA_VARIANTS][2];
-  const void* twoshot_flat[CUDA_VARIANTS];
-  const void* sync_rows[2][2]; /* [aligned][chunked], for any number of ranks */
-  const void* sync_flat[2];    /* [aligned] */
-  const void* epilogue[2][2];  /* [aligned][chunked] */
+  const void* twoshot[CUDA_VARIANTS][2];
+  const void* sync[2][2];     /* [aligned][chunked], for any number of ranks */
+  const void* epilogue[2][2]; /* [aligned][chunked] */
 };
 
-extern const struct cuda_kernels cuda_kernels_bf16, cuda_kernels_fp16, cuda_kernels_fp32;
+/* And for flat requests. */
+struct cuda_flat_kernels {
+  const void* lamport[CUDA_VARIANTS];
+  const void* twoshot[CUDA_VARIANTS];
+  const void* sync[2]; /* [aligned] */
+};
+
+extern const struct cuda_rows_kernels cuda_rows_bf16, cuda_rows_fp16, cuda_rows_fp32;
+extern const struct cuda_rows_kernels cuda_quant_bf16, cuda_quant_fp16, cuda_quant_fp32;
+extern const struct cuda_flat_kernels cuda_flat_bf16, cuda_flat_fp16, cuda_flat_fp32;
 
 #endif

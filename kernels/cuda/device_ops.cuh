@@ -54,10 +54,17 @@ DEVICE void device_shared_store(uint32_t address, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 
+DEVICE void device_shared_max(uint32_t address, uint32_t v) {
+  asm volatile("red.relaxed.cta.shared::cta.max.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+
 /* ---------------------------------------------------------------- arithmetic: each operation rounded on its own */
 
 DEVICE float device_add(float a, float b) { return __fadd_rn(a, b); }
 DEVICE float device_mul(float a, float b) { return __fmul_rn(a, b); }
+DEVICE float device_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); } /* a * b + c, rounded once */
+DEVICE float device_div(float a, float b) { return __fdiv_rn(a, b); }
+DEVICE float device_rcp(float a) { return __frcp_rn(a); }
 DEVICE float device_rsqrt(float a) { return __frsqrt_rn(a); }
 DEVICE float device_float(uint32_t bits) { return __uint_as_float(bits); }
 DEVICE uint32_t device_bits(float a) { return __float_as_uint(a); }
@@ -90,10 +97,48 @@ DEVICE void device_from_fp16x2(uint32_t word, float* lo, float* hi) {
       : "r"(word));
 }
 
+/* Codes of four (eight) numbers, the first in the lowest bits: to nearest even, saturating; a NaN is 0x7f (7). Only where the
+ * architecture has the instruction. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define DEVICE_HAS_E4M3 1
+DEVICE uint32_t device_to_e4m3x4(float a, float b, float c, float d) {
+  uint32_t word;
+  asm("{ .reg .b16 lo, hi; cvt.rn.satfinite.e4m3x2.f32 lo, %2, %1; cvt.rn.satfinite.e4m3x2.f32 hi, %4, %3;"
+      " mov.b32 %0, {lo, hi}; }"
+      : "=r"(word)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return word;
+}
+#else
+#define DEVICE_HAS_E4M3 0
+#endif
+#if defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000 /* sm_100f, sm_120f */
+#define DEVICE_HAS_E2M1 1
+DEVICE uint32_t device_to_e2m1x8(const float* v) {
+  uint32_t word;
+  asm("{ .reg .b8 a, b, c, d; cvt.rn.satfinite.e2m1x2.f32 a, %2, %1; cvt.rn.satfinite.e2m1x2.f32 b, %4, %3;"
+      " cvt.rn.satfinite.e2m1x2.f32 c, %6, %5; cvt.rn.satfinite.e2m1x2.f32 d, %8, %7; mov.b32 %0, {a, b, c, d}; }"
+      : "=r"(word)
+      : "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "f"(v[4]), "f"(v[5]), "f"(v[6]), "f"(v[7]));
+  return word;
+}
+#else
+#define DEVICE_HAS_E2M1 0
+#endif
+
+/* ---------------------------------------------------------------- integers */
+
+DEVICE uint32_t device_max(uint32_t a, uint32_t b) { return max(a, b); }
+DEVICE uint32_t device_min(uint32_t a, uint32_t b) { return min(a, b); }
+DEVICE uint32_t device_mul_high(uint32_t a, uint32_t b) { return __umulhi(a, b); }
+
 /* ---------------------------------------------------------------- warps and blocks */
 
 DEVICE float device_shuffle_xor(float a, int mask) { return __shfl_xor_sync(0xffffffffu, a, mask); }
 DEVICE float device_shuffle(float a, uint32_t lane) { return __shfl_sync(0xffffffffu, a, lane); }
+DEVICE uint32_t device_shuffle_xor_u32(uint32_t a, int mask) { return __shfl_xor_sync(0xffffffffu, a, mask); }
+DEVICE uint32_t device_shuffle_u32(uint32_t a, uint32_t lane) { return __shfl_sync(0xffffffffu, a, lane); }
+DEVICE uint32_t device_warp_max(uint32_t a) { return __reduce_max_sync(0xffffffffu, a); }
 DEVICE bool device_warp_any(bool a) { return __any_sync(0xffffffffu, a) != 0; }
 DEVICE void device_barrier(void) { __syncthreads(); }
 /* As device_keep, but a shuffle of each lane with itself, which the assembler does not see through either: special
@@ -159,6 +204,13 @@ DEVICE void device_store_u32(void* p, uint32_t v) {
 }
 DEVICE void device_store_u16(void* p, uint32_t v) {
   asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"((uint16_t)v) : "memory");
+}
+
+DEVICE void device_store_u8(void* p, uint32_t v) {
+  asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+DEVICE void device_store_u32x2(void* p, uint32_t a, uint32_t b) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(a), "r"(b) : "memory");
 }
 
 /* ---------------------------------------------------------------- memory that other GPUs or the host see */

@@ -66,10 +66,46 @@ DEVICE struct vec epilogue_add(const struct rows_args& rows, const float* sum, c
 }
 
 /* Where y of a chunk that is not kept in registers waits for the second pass: norm_out if there is no residual_out. */
-template <class T>
 DEVICE unsigned char* epilogue_y_address(const struct rows_args& rows, int64_t token, uint32_t vector) {
   return rows.residual_out ? epilogue_address(rows.residual_out, token, rows.residual_out_stride, vector)
                            : epilogue_address(rows.norm_out, token, rows.norm_out_stride, vector);
+}
+
+/* A quantized request may have neither; y of such a chunk then waits where the algorithm has memory to spare. Each has a struct
+ * with `quantizes` true, and functions that take it:
+ *   spare_store(spare, token, vector, y)
+ *   spare_load(spare, token, vector, last)   last: it will not be loaded again */
+struct epilogue_no_spare {
+  static constexpr bool quantizes = false;
+};
+DEVICE void spare_store(const struct epilogue_no_spare&, int64_t, uint32_t, const struct vec&) {}
+
+/* Rows from `base` on, in a workspace. `clear`: they are Lamport slots. */
+struct epilogue_spare {
+  static constexpr bool quantizes = true;
+  unsigned char* base;
+  int64_t stride;
+  bool clear;
+};
+DEVICE void spare_store(const struct epilogue_spare& s, int64_t token, uint32_t vector, const struct vec& y) {
+  device_store_relaxed_sys(epilogue_address(s.base, token, s.stride, vector), y);
+}
+DEVICE struct vec spare_load(const struct epilogue_spare& s, int64_t token, uint32_t vector, bool last) {
+  unsigned char* p = epilogue_address(s.base, token, s.stride, vector);
+  const struct vec y = device_load_relaxed_sys(p);
+  if (s.clear && last) device_store_relaxed_sys(p, vec_fill(KERNEL_SENTINEL));
+  return y;
+}
+
+template <class Spare>
+DEVICE bool epilogue_spares(const struct rows_args& rows) {
+  return Spare::quantizes && !rows.residual_out && !rows.norm_out;
+}
+
+/* Whether rows are normalised. */
+template <bool QUANT>
+DEVICE bool epilogue_normalises(const struct rows_args& rows) {
+  return QUANT || rows.norm_out;
 }
 
 /* Gamma of one vector as it stands in memory: with 16-bit data, fp32 gamma takes two. */
@@ -210,9 +246,9 @@ struct epilogue_row {
 
 /* The first pass over a chunk: stores y where it belongs and keeps it for the second pass. All threads call, with y 0
  * beyond the row's end. */
-template <class T, bool ALIGNED, bool CHUNKED, int KEPT>
+template <class T, bool ALIGNED, bool CHUNKED, int KEPT, class Spare>
 DEVICE void epilogue_first_pass(const struct epilogue& e, const struct rows_args& rows, int64_t token, uint32_t chunk,
-                                const struct vec* y, struct epilogue_row<T, CHUNKED, KEPT>* row) {
+                                const struct vec* y, struct epilogue_row<T, CHUNKED, KEPT>* row, const Spare& spare) {
   constexpr int kept = epilogue_row<T, CHUNKED, KEPT>::kept;
   UNROLL for (int k = 0; k < kept; ++k) {
     UNROLL for (int j = 0; j < T::vectors; ++j) {
@@ -222,10 +258,12 @@ DEVICE void epilogue_first_pass(const struct epilogue& e, const struct rows_args
   if (rows.residual_out || (CHUNKED && (int)chunk >= kept)) {
     UNROLL for (int j = 0; j < T::vectors; ++j) {
       const uint32_t vector = epilogue_vector<T>(e, chunk, j);
-      if (vector < rows.vectors) vec_store<T, ALIGNED>(epilogue_y_address<T>(rows, token, vector), y[j]);
+      if (vector >= rows.vectors) continue;
+      if (CHUNKED && epilogue_spares<Spare>(rows)) spare_store(spare, token, vector, y[j]);
+      else vec_store<T, ALIGNED>(epilogue_y_address(rows, token, vector), y[j]);
     }
   }
-  if (rows.norm_out) epilogue_add_squares<T, CHUNKED>(e, chunk, y);
+  if (epilogue_normalises<Spare::quantizes>(rows)) epilogue_add_squares<T, CHUNKED>(e, chunk, y);
 }
 
 /* Everything after the barrier that follows the last chunk's first pass. `gamma` is that of a row of one chunk, loaded
@@ -246,7 +284,7 @@ DEVICE void epilogue_second_pass(struct epilogue* e, const struct rows_args& row
         continue;
       }
       struct vec y;
-      if ((int)chunk >= kept) y = vec_load<T, ALIGNED>(epilogue_y_address<T>(rows, token, vector));
+      if ((int)chunk >= kept) y = vec_load<T, ALIGNED>(epilogue_y_address(rows, token, vector));
       UNROLL for (int k = 0; k < kept; ++k) {
         if ((int)chunk == k) y = row.y[k][j];
       }

@@ -12,7 +12,7 @@
 #ifndef ARFUSION_KERNELS_LAMPORT_CUH_
 #define ARFUSION_KERNELS_LAMPORT_CUH_
 
-#include "kernels/cuda/epilogue.cuh"
+#include "kernels/cuda/epilogue_quant.cuh"
 #include "kernels/cuda/exchange.cuh"
 
 /* What there is room for in the 64 registers of a thread in a block of 1024. RANKS 0: any number. */
@@ -30,7 +30,7 @@ struct lamport_room {
   static constexpr bool early = ample || RANKS == 2;
   /* Gamma of a row of one chunk is kept from token to token; else as the residual. */
   static constexpr bool gamma = ample && RANKS == 2 && !CHUNKED;
-  /* Chunks of a row of several whose y is kept. */
+  /* Chunks of a row of several whose y is kept, unless it is quantized. */
   static constexpr int kept = ample ? 2 : 0;
   /* The epoch is advanced at the end; else at the start, where the control warp waits for the answer of its atomic. */
   static constexpr bool late_advance = (ample || RANKS == 8) && !CHUNKED;
@@ -241,13 +241,26 @@ DEVICE void lamport_send_step(const struct epilogue& e, const struct lamport_row
   }
 }
 
+/* The slot of the first sender, whose vectors the thread that spares them has read. */
+template <bool QUANT>
+DEVICE auto lamport_spare(const struct lamport_rows_args& a, const struct exchange& x) {
+  if constexpr (QUANT) {
+    return epilogue_spare{a.exchange.receive + lamport_offset(a.exchange, x.epoch, 0),
+                          (int64_t)a.rows.slot_vectors * CUDA_VECTOR, true};
+  } else {
+    return epilogue_no_spare{};
+  }
+}
+
 /* While a step is awaited, the one after it has been sent. While its epilogue runs, the input of the one after that is
  * being loaded; with tickets, from the barrier on. */
-template <class T, int RANKS, bool CHUNKED, bool ALIGNED>
+template <class T, int RANKS, bool CHUNKED, bool ALIGNED, bool QUANT>
 KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
   typedef lamport_room<T, RANKS, CHUNKED> room;
   const struct rows_args& rows = a.rows;
   const bool by_ticket = room::tickets && a.by_ticket;
+  /* Registers: what has been sent is loaded again when it is needed. */
+  constexpr bool reload = QUANT && CHUNKED && T::vectors == 2;
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct exchange x;
   struct vec own[T::vectors], next_own[T::vectors], residual[T::vectors];
@@ -256,16 +269,19 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   struct lamport_step next = lamport_next<CHUNKED>(rows, step);
   struct lamport_tickets tickets = {0, 0, 0};
   if (room::tickets) tickets.words = device_shared<2>();
+  struct quant q;
+  if (QUANT) q = quant_begin<CHUNKED>(a.quant);
 
   device_grid_wait();
   const uint32_t fail = exchange_read(a.exchange, &x);
   lamport_load_input<T, ALIGNED>(e, rows, step, own);
   if (room::early) lamport_load_residual<T, ALIGNED>(e, rows, step, residual);
-  if (room::gamma && rows.norm_out) epilogue_load_row_gamma<T, ALIGNED>(e, rows, kept_gamma);
+  if (room::gamma && epilogue_normalises<QUANT>(rows)) epilogue_load_row_gamma<T, ALIGNED>(e, rows, kept_gamma);
   if (!exchange_check(a.exchange, x, fail)) return;
   lamport_send_step<T, RANKS>(e, a, x.epoch, step, own);
+  if (QUANT && !CHUNKED) quant_load_scale(a.quant, &q);
   if (!room::early) lamport_prefetch_residual<T>(e, rows, step);
-  if (!room::gamma && !CHUNKED && rows.norm_out) epilogue_prefetch_row_gamma<T>(e, rows);
+  if (!room::gamma && !CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(e, rows);
   if ((room::early || by_ticket) && lamport_valid(rows, next)) {
     lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
   }
@@ -275,7 +291,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
 
   while (lamport_valid(rows, step)) {
     const uint32_t token = step.token;
-    struct epilogue_row<T, CHUNKED, room::kept> row;
+    struct epilogue_row<T, CHUNKED, QUANT ? 0 : room::kept> row;
     do {
       const uint32_t chunk = step.chunk;
       if (!room::tickets) next = lamport_next<CHUNKED>(rows, step);
@@ -287,6 +303,10 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
         lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
       }
       struct vec y[T::vectors];
+      if (reload) {
+        lamport_load_input<T, ALIGNED>(e, rows, step, own);
+        UNROLL for (int j = 0; j < T::vectors; ++j) own[j] = vec_clear_negative_zero<T>(own[j]);
+      }
       UNROLL for (int j = 0; j < T::vectors; ++j) {
         const uint32_t vector = epilogue_vector<T>(e, chunk, j);
         y[j] = vec_fill(0);
@@ -300,7 +320,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
           }
           y[j] = epilogue_add_residual<T>(rows, sum, room::early ? residual[j] : late_residual);
         }
-        own[j] = next_own[j];
+        if (!reload) own[j] = next_own[j];
       }
       if (by_ticket) lamport_ticket_take(a, &tickets);
       if (lamport_valid(rows, next)) {
@@ -312,33 +332,36 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
           lamport_prefetch_residual<T>(e, rows, next);
         }
       }
-      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row);
+      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row, lamport_spare<QUANT>(a, x));
       step = next;
       if (room::tickets) next = lamport_next<CHUNKED>(rows, step);
     } while (CHUNKED && step.chunk != 0);
 
-    if (!rows.norm_out && !by_ticket) continue;
+    if (!epilogue_normalises<QUANT>(rows) && !by_ticket) continue;
     struct epilogue_gamma<T> late_gamma[T::vectors];
-    if (!room::gamma && !CHUNKED && rows.norm_out) epilogue_load_row_gamma<T, ALIGNED>(e, rows, late_gamma);
+    if (!room::gamma && !CHUNKED && epilogue_normalises<QUANT>(rows)) {
+      epilogue_load_row_gamma<T, ALIGNED>(e, rows, late_gamma);
+    }
     device_barrier();
     if (by_ticket) {
       next.token = lamport_ticket_token(&tickets);
       if (room::early && lamport_valid(rows, next)) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
     }
-    if (rows.norm_out) {
+    if (epilogue_normalises<QUANT>(rows)) {
       if (a.early_trigger && !lamport_valid(rows, step) && exchange_control_thread()) {
         /* The barrier says that this block has read and cleared its last slots. */
         if (room::late_advance) exchange_advance(a.exchange, x);
         device_grid_trigger();
       }
-      epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, room::gamma ? kept_gamma : late_gamma);
+      epilogue_finish<T, ALIGNED>(&e, q, rows, a.quant, token, row, room::gamma ? kept_gamma : late_gamma,
+                                  lamport_spare<QUANT>(a, x));
     }
     if (by_ticket && lamport_valid(rows, next)) {
       if (!room::early) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
       lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
     }
   }
-  if (room::late_advance && !(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
+  if (room::late_advance && !(a.early_trigger && epilogue_normalises<QUANT>(rows))) exchange_advance(a.exchange, x);
 }
 
 /* ---------------------------------------------------------------- flat */

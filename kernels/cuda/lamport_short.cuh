@@ -34,7 +34,7 @@ DEVICE struct lamport_place lamport_place_of(const struct rows_args& rows, uint3
   return place;
 }
 
-template <class T, int RANKS, bool TWO>
+template <class T, int RANKS, bool TWO, bool QUANT>
 KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
   constexpr int tokens = TWO ? 2 : 1;
   const struct rows_args& rows = a.rows;
@@ -49,6 +49,8 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
   struct vec own[tokens], residual[tokens], y[tokens];
   struct epilogue_gamma<T> gamma;
   float weights[T::per_vector];
+  struct quant q;
+  if (QUANT) q = quant_begin<false>(a.quant);
 
   device_grid_wait();
   const uint32_t fail = exchange_read(a.exchange, &x);
@@ -68,7 +70,8 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
     if (active && (i == 0 || second) && rows.residual_in) residual[i] = device_load(place[i].residual_in);
   }
   gamma.v[0] = gamma.v[1] = vec_fill(0);
-  if (active && rows.norm_out) epilogue_load_gamma<T, true>(rows, e.column, &gamma);
+  if (active && epilogue_normalises<QUANT>(rows)) epilogue_load_gamma<T, true>(rows, e.column, &gamma);
+  if (QUANT) quant_load_scale(a.quant, &q);
   if (!exchange_check(a.exchange, x, fail)) return;
   exchange_arrive(a.exchange, &x);
   device_pin(e.own_segment);
@@ -85,10 +88,11 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
       if (rows.residual_out) device_store(place[i].residual_out, y[i]);
     }
     e.parity = (uint32_t)i;
-    if (rows.norm_out) epilogue_add_squares<T, false>(e, 0, &y[i]);
+    if (epilogue_normalises<QUANT>(rows)) epilogue_add_squares<T, false>(e, 0, &y[i]);
   }
-  if (rows.norm_out) {
+  if (epilogue_normalises<QUANT>(rows)) {
     epilogue_weights<T>(rows, gamma, weights);
+    if (QUANT) q = quant_ready(a.quant, q);
     device_barrier();
     if (a.early_trigger && exchange_control_thread()) {
       /* The barrier says that this block has read and cleared its slots. */
@@ -99,10 +103,17 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
       if (i != 0 && !second) break;
       e.parity = (uint32_t)i;
       const float scale = epilogue_scale<T, false>(&e, rows);
-      if (active) device_store(place[i].norm_out, epilogue_norm<T>(y[i], scale, weights));
+      if (QUANT) {
+        struct vec n = vec_fill(0);
+        if (active) n = epilogue_norm<T>(y[i], scale, weights);
+        if (active && rows.norm_out) device_store(place[i].norm_out, n);
+        quant_row<T, true, false>(e, q, rows, a.quant, device_block() + i * device_blocks(), &n);
+      } else if (active) {
+        device_store(place[i].norm_out, epilogue_norm<T>(y[i], scale, weights));
+      }
     }
   }
-  if (!(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
+  if (!(a.early_trigger && epilogue_normalises<QUANT>(rows))) exchange_advance(a.exchange, x);
 }
 
 #endif

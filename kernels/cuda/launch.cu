@@ -15,6 +15,7 @@
 #define TICKET_ROUNDS 8    /* tokens of a block from which taking them by ticket pays */
 #define FILL_BLOCKS 1024
 #define FILL_THREADS 256
+#define NVFP4_BLOCK 16 /* elements of a scale */
 
 struct fill_args {
   unsigned char* start;
@@ -75,11 +76,21 @@ static KERNEL(1) failure_tell(KERNEL_ARGUMENT(struct exchange_args) a) {
 
 /* ---------------------------------------------------------------- the kernels */
 
-static const struct cuda_kernels* kernels_of(arfusionDataType_t dtype) {
+/* NULL: a data type that has none. */
+static const struct cuda_rows_kernels* rows_kernels_of(arfusionDataType_t dtype, bool quantized) {
   switch (dtype) {
-    case arfusionBfloat16: return &cuda_kernels_bf16;
-    case arfusionFloat16: return &cuda_kernels_fp16;
-    case arfusionFloat32: return &cuda_kernels_fp32;
+    case arfusionBfloat16: return quantized ? &cuda_quant_bf16 : &cuda_rows_bf16;
+    case arfusionFloat16: return quantized ? &cuda_quant_fp16 : &cuda_rows_fp16;
+    case arfusionFloat32: return quantized ? &cuda_quant_fp32 : &cuda_rows_fp32;
+    default: return NULL;
+  }
+}
+
+static const struct cuda_flat_kernels* flat_kernels_of(arfusionDataType_t dtype) {
+  switch (dtype) {
+    case arfusionBfloat16: return &cuda_flat_bf16;
+    case arfusionFloat16: return &cuda_flat_fp16;
+    case arfusionFloat32: return &cuda_flat_fp32;
     default: return NULL;
   }
 }
@@ -97,29 +108,42 @@ static int kernel_load(const void* kernel, int threads) {
   return attributes.maxThreadsPerBlock < threads ? cudaErrorLaunchOutOfResources : cudaSuccess;
 }
 
+static int rows_kernels_load(const struct cuda_rows_kernels* kernels, int nranks) {
+  int error = 0;
+  for (int aligned = 0; aligned < 2; ++aligned) {
+    const enum cuda_variant variant = variant_of(nranks, aligned);
+    for (int second = 0; second < 2; ++second) { /* of two tokens a block; of rows of several chunks */
+      const void* few = kernels->lamport_short[variant][second];
+      if (!error && few) error = kernel_load(few, CUDA_GROUP_PACKS);
+      if (!error) error = kernel_load(kernels->lamport[variant][second], CUDA_GROUP_PACKS);
+      if (!error) error = kernel_load(kernels->twoshot[variant][second], CUDA_GROUP_PACKS);
+      if (!error) error = kernel_load(kernels->sync[aligned][second], CUDA_GROUP_PACKS);
+      if (!error) error = kernel_load(kernels->epilogue[aligned][second], CUDA_GROUP_PACKS);
+    }
+  }
+  return error;
+}
+
+static int flat_kernels_load(const struct cuda_flat_kernels* kernels, int nranks) {
+  int error = 0;
+  for (int aligned = 0; aligned < 2; ++aligned) {
+    const enum cuda_variant variant = variant_of(nranks, aligned);
+    if (!error) error = kernel_load(kernels->lamport[variant], CUDA_GROUP_PACKS);
+    if (!error) error = kernel_load(kernels->twoshot[variant], CUDA_GROUP_PACKS);
+    if (!error) error = kernel_load(kernels->sync[aligned], CUDA_GROUP_PACKS);
+  }
+  return error;
+}
+
 int cuda_kernels_load(int nranks) {
   static const arfusionDataType_t dtypes[] = {arfusionBfloat16, arfusionFloat16, arfusionFloat32};
   int error = kernel_load((const void*)workspace_fill, FILL_THREADS);
   if (!error) error = kernel_load((const void*)failure_tell, 1);
   if (!error) error = kernel_load((const void*)peer_test, PEER_TEST_THREADS);
   for (int d = 0; d < 3; ++d) {
-    const struct cuda_kernels* kernels = kernels_of(dtypes[d]);
-    for (int aligned = 0; aligned < 2; ++aligned) {
-      const enum cuda_variant variant = variant_of(nranks, aligned);
-      if (!error) error = kernel_load(kernels->lamport_flat[variant], CUDA_GROUP_PACKS);
-      if (!error) error = kernel_load(kernels->twoshot_flat[variant], CUDA_GROUP_PACKS);
-      if (!error) error = kernel_load(kernels->sync_flat[aligned], CUDA_GROUP_PACKS);
-      for (int two = 0; two < 2; ++two) {
-        const void* kernel = kernels->lamport_short[variant][two];
-        if (!error && kernel) error = kernel_load(kernel, CUDA_GROUP_PACKS);
-      }
-      for (int chunked = 0; chunked < 2; ++chunked) {
-        if (!error) error = kernel_load(kernels->lamport_rows[variant][chunked], CUDA_GROUP_PACKS);
-        if (!error) error = kernel_load(kernels->twoshot_rows[variant][chunked], CUDA_GROUP_PACKS);
-        if (!error) error = kernel_load(kernels->sync_rows[aligned][chunked], CUDA_GROUP_PACKS);
-        if (!error) error = kernel_load(kernels->epilogue[aligned][chunked], CUDA_GROUP_PACKS);
-      }
-    }
+    if (!error) error = rows_kernels_load(rows_kernels_of(dtypes[d], false), nranks);
+    if (!error) error = rows_kernels_load(rows_kernels_of(dtypes[d], true), nranks);
+    if (!error) error = flat_kernels_load(flat_kernels_of(dtypes[d]), nranks);
   }
   return error;
 }
@@ -153,6 +177,29 @@ static int rows_fill(struct rows_args* rows, const struct kernel_op* op) {
   return is_aligned(op->input, rows->input_stride) && is_aligned(op->residual_in, rows->residual_in_stride) &&
          is_aligned(op->gamma, 0) && is_aligned(op->residual_out, rows->residual_out_stride) &&
          is_aligned(op->norm_out, rows->norm_out_stride);
+}
+
+/* Completes what rows_fill has begun. Returns whether the outputs are aligned to what is stored at a time. */
+static int quant_fill(struct quant_args* quant, const struct kernel_op* op, const struct rows_args* rows) {
+  const uint32_t per_vector = CUDA_VECTOR / kernel_element_size(op->dtype);
+  *quant = (struct quant_args){};
+  quant->kind = op->quantization;
+  if (!op->quant_out) return 1;
+  quant->tiles = op->scale_layout == arfusionScaleSwizzled128x4;
+  quant->group_vectors = op->quantization == arfusionQuantFp8         ? 1
+                         : op->quantization == arfusionQuantFp8Token ? rows->vectors
+                         : op->quantization == arfusionQuantFp8Group ? (uint32_t)op->group_size / per_vector
+                                                                     : NVFP4_BLOCK / per_vector;
+  const uint32_t vectors = quant->group_vectors;
+  quant->groups = rows->vectors / vectors;
+  quant->group_factor = vectors == 1 ? 0 : (uint32_t)(((uint64_t)1 << 32) / vectors + 1);
+  quant->lanes = (vectors & (vectors - 1)) == 0 && vectors <= 32 && op->quantization != arfusionQuantFp8Token ? vectors : 0;
+  quant->scale = (const unsigned char*)op->quant_scale;
+  quant->codes = (unsigned char*)op->quant_out;
+  quant->scales = (unsigned char*)op->scale_out;
+  quant->first_token = op->first_token;
+  quant->all_tokens = op->all_tokens;
+  return (uintptr_t)op->quant_out % 8 == 0 && (uintptr_t)op->scale_out % 4 == 0;
 }
 
 /* Threads of a block that works on rows: one for each pack, in whole warps. */
@@ -258,7 +305,7 @@ int cuda_comm_tell_peers(const struct cuda_comm* comm, void* stream) {
 }
 
 /* The kernel for one-shot Lamport in a grid of `blocks`; completes `request`. */
-static const void* lamport_choose(const struct cuda_comm* comm, const struct cuda_kernels* kernels,
+static const void* lamport_choose(const struct cuda_comm* comm, const struct cuda_rows_kernels* kernels,
                                   const struct kernel_op* op, int aligned, uint32_t blocks,
                                   struct lamport_rows_args* request) {
   const int chunked = request->rows.chunks > 1;
@@ -271,30 +318,35 @@ static const void* lamport_choose(const struct cuda_comm* comm, const struct cud
     const void* few = kernels->lamport_short[variant][op->tokens > blocks];
     if (few) return few;
   }
-  return kernels->lamport_rows[variant][chunked];
+  return kernels->lamport[variant][chunked];
 }
 
-static int launch_rows(const struct cuda_comm* comm, const struct cuda_kernels* kernels, arfusionAlgorithm_t algorithm,
-                       const struct kernel_op* op, uint32_t flags, void* stream) {
+static int launch_rows(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
+                       uint32_t flags, void* stream) {
+  const struct cuda_rows_kernels* kernels = rows_kernels_of(op->dtype, op->quant_out != NULL);
   struct sync_rows_args args;
   exchange_fill(&args.request.exchange, comm, algorithm);
   stage_fill(&args.stage, comm);
   args.request.by_ticket = 0;
-  args.request.early_trigger = (flags & ARFUSION_FLAG_EARLY_TRIGGER) != 0;
-  const int aligned = rows_fill(&args.request.rows, op), chunked = args.request.rows.chunks > 1;
+  const int rows_aligned = rows_fill(&args.request.rows, op), chunked = args.request.rows.chunks > 1;
+  const int aligned = quant_fill(&args.request.quant, op, &args.request.rows) && rows_aligned;
+  /* Rows that wait in the workspace for their second pass keep it busy until the end. */
+  const bool spares = chunked && op->quant_out && !op->residual_out && !op->norm_out;
+  args.request.early_trigger = (flags & ARFUSION_FLAG_EARLY_TRIGGER) && !spares;
   const int most = most_blocks(comm, algorithm);
   const bool lamport = algorithm == arfusionAlgoOneshotLamport;
   const bool one_each = op->tokens < most || (lamport && op->tokens <= comm->max_blocks_of_a_token);
   const uint32_t blocks = (uint32_t)(one_each ? op->tokens : most);
   const void* kernel = lamport ? lamport_choose(comm, kernels, op, aligned, blocks, &args.request)
                        : algorithm == arfusionAlgoTwoshot
-                           ? kernels->twoshot_rows[variant_of(comm->nranks, aligned)][chunked]
-                           : kernels->sync_rows[aligned][chunked];
+                           ? kernels->twoshot[variant_of(comm->nranks, aligned)][chunked]
+                           : kernels->sync[aligned][chunked];
   return launch(kernel, blocks, rows_threads(op->hidden), (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
 }
 
-static int launch_flat(const struct cuda_comm* comm, const struct cuda_kernels* kernels, arfusionAlgorithm_t algorithm,
-                       const struct kernel_op* op, uint32_t flags, void* stream) {
+static int launch_flat(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
+                       uint32_t flags, void* stream) {
+  const struct cuda_flat_kernels* kernels = flat_kernels_of(op->dtype);
   struct sync_flat_args args;
   exchange_fill(&args.request.exchange, comm, algorithm);
   stage_fill(&args.stage, comm);
@@ -310,29 +362,29 @@ static int launch_flat(const struct cuda_comm* comm, const struct cuda_kernels* 
   const int64_t threads = share <= 128 ? 128 : share >= CUDA_GROUP_PACKS ? CUDA_GROUP_PACKS : (share + 31) / 32 * 32;
   const int64_t needed = (vectors + threads - 1) / threads;
   const enum cuda_variant variant = variant_of(comm->nranks, aligned);
-  const void* kernel = algorithm == arfusionAlgoOneshotSync ? kernels->sync_flat[aligned]
-                       : algorithm == arfusionAlgoTwoshot   ? kernels->twoshot_flat[variant]
-                                                            : kernels->lamport_flat[variant];
+  const void* kernel = algorithm == arfusionAlgoOneshotSync ? kernels->sync[aligned]
+                       : algorithm == arfusionAlgoTwoshot   ? kernels->twoshot[variant]
+                                                            : kernels->lamport[variant];
   return launch(kernel, (uint32_t)(needed < most ? needed : most), (uint32_t)threads,
                 (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
 }
 
 int cuda_launch(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream) {
-  const struct cuda_kernels* kernels = kernels_of(op->dtype);
   const uint32_t flags = comm->compute_major < 9 || comm->shared_gpu ? 0 : op->flags;
   const size_t bytes = cuda_layout_launch_bytes(&comm->layout, algorithm);
-  if (!kernels || op->tokens > INT32_MAX) return cudaErrorInvalidValue;
+  if (!flat_kernels_of(op->dtype) || op->tokens > INT32_MAX) return cudaErrorInvalidValue;
   if ((uint64_t)kernel_slot_bytes(op->tokens, op->hidden, op->dtype) > bytes) return cudaErrorInvalidValue;
-  return op->pattern == arfusionPatternAllReduce ? launch_flat(comm, kernels, algorithm, op, flags, stream)
-                                                 : launch_rows(comm, kernels, algorithm, op, flags, stream);
+  return op->pattern == arfusionPatternAllReduce ? launch_flat(comm, algorithm, op, flags, stream)
+                                                 : launch_rows(comm, algorithm, op, flags, stream);
 }
 
 int cuda_launch_epilogue(const struct kernel_op* op, int compute_major, void* stream) {
-  const struct cuda_kernels* kernels = kernels_of(op->dtype);
-  struct rows_args rows;
+  const struct cuda_rows_kernels* kernels = rows_kernels_of(op->dtype, op->quant_out != NULL);
+  struct epilogue_args args;
   if (!kernels) return cudaErrorInvalidValue;
-  const int aligned = rows_fill(&rows, op);
-  return launch(kernels->epilogue[aligned][rows.chunks > 1],
+  const int rows_aligned = rows_fill(&args.rows, op);
+  const int aligned = quant_fill(&args.quant, op, &args.rows) && rows_aligned;
+  return launch(kernels->epilogue[aligned][args.rows.chunks > 1],
                 (uint32_t)(op->tokens < LARGEST_GRID ? op->tokens : LARGEST_GRID), rows_threads(op->hidden),
-                compute_major >= 9 && (op->flags & ARFUSION_FLAG_DEPENDENT_LAUNCH), &rows, stream);
+                compute_major >= 9 && (op->flags & ARFUSION_FLAG_DEPENDENT_LAUNCH), &args, stream);
 }

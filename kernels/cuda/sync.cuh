@@ -87,13 +87,26 @@ DEVICE void sync_stage_rows(const struct epilogue& e, const struct sync_rows_arg
   }
 }
 
-template <class T, bool CHUNKED, bool ALIGNED>
+/* The own stage's other half: whoever takes part in this operation has ended the one before, and with it all reads. */
+template <bool QUANT>
+DEVICE auto sync_spare(const struct sync_rows_args& a, const struct exchange& x) {
+  if constexpr (QUANT) {
+    return epilogue_spare{a.stage.of[a.request.exchange.rank] + (x.epoch & 1 ? 0 : a.stage.half),
+                          (int64_t)a.request.rows.vectors * CUDA_VECTOR, false};
+  } else {
+    return epilogue_no_spare{};
+  }
+}
+
+template <class T, bool CHUNKED, bool ALIGNED, bool QUANT>
 KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT(struct sync_rows_args) a) {
   const struct exchange_args& exchange = a.request.exchange;
   const struct rows_args& rows = a.request.rows;
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct exchange x;
   struct lamport_step step = {device_block(), 0};
+  struct quant q;
+  if (QUANT) q = quant_begin<CHUNKED>(a.request.quant);
 
   device_grid_wait();
   const uint32_t fail = exchange_read(exchange, &x);
@@ -102,7 +115,8 @@ KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT(struct sync_rows_args) a) {
   exchange_arrive(exchange, &x);
   sync_stage_rows<T, CHUNKED, ALIGNED>(e, a, x);
   lamport_prefetch_residual<T>(e, rows, step);
-  if (!CHUNKED && rows.norm_out) epilogue_prefetch_row_gamma<T>(e, rows);
+  if (!CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(e, rows);
+  if (QUANT && !CHUNKED) quant_load_scale(a.request.quant, &q);
   exchange_advance(exchange, x);
   sync_wait(exchange, &x, step.token);
 
@@ -123,16 +137,16 @@ KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT(struct sync_rows_args) a) {
         y[j] = epilogue_add<T>(rows, sum, y[j]);
       }
       if (lamport_valid(rows, next)) lamport_prefetch_residual<T>(e, rows, next);
-      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row);
+      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row, sync_spare<QUANT>(a, x));
       step = next;
     } while (CHUNKED && step.chunk != 0);
-    if (rows.norm_out) {
+    if (epilogue_normalises<QUANT>(rows)) {
       struct epilogue_gamma<T> gamma[T::vectors];
       if (!CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, gamma);
       device_barrier();
       /* The barrier says that this block has read its last of the stages. */
       if (a.request.early_trigger && last_token && exchange_control_thread()) device_grid_trigger();
-      epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, gamma);
+      epilogue_finish<T, ALIGNED>(&e, q, rows, a.request.quant, token, row, gamma, sync_spare<QUANT>(a, x));
     }
   }
 }

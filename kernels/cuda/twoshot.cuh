@@ -129,17 +129,56 @@ DEVICE void twoshot_collect_step(const struct epilogue& e, const struct lamport_
   }
 }
 
+/* The slot that a vector of the same place has been read from: its sum, or, by its owner, the first sender's contribution. */
+template <int RANKS>
+struct twoshot_spare {
+  static constexpr bool quantizes = true;
+  const struct lamport_rows_args* a;
+  const struct exchange* x;
+};
+
+template <int RANKS>
+DEVICE unsigned char* twoshot_spare_address(const struct twoshot_spare<RANKS>& s, int64_t token, uint32_t vector) {
+  const struct exchange_args& exchange = s.a->exchange;
+  const struct twoshot_place place =
+      twoshot_place_of<RANKS>(exchange, *s.x, (uint64_t)token * s.a->rows.vectors + vector);
+  if (place.owner == exchange.rank) return lamport_slot(exchange, 0, place.offset);
+  return lamport_slot(exchange, place.owner < exchange.rank ? place.owner : place.owner - 1,
+                      place.offset + exchange.slot / 2);
+}
+template <int RANKS>
+DEVICE void spare_store(const struct twoshot_spare<RANKS>& s, int64_t token, uint32_t vector, const struct vec& y) {
+  device_store_relaxed_sys(twoshot_spare_address(s, token, vector), y);
+}
+template <int RANKS>
+DEVICE struct vec spare_load(const struct twoshot_spare<RANKS>& s, int64_t token, uint32_t vector, bool last) {
+  unsigned char* p = twoshot_spare_address(s, token, vector);
+  const struct vec y = device_load_relaxed_sys(p);
+  if (last) device_store_relaxed_sys(p, vec_fill(KERNEL_SENTINEL));
+  return y;
+}
+
+template <int RANKS, bool QUANT>
+DEVICE auto twoshot_spare_of(const struct lamport_rows_args& a, const struct exchange& x) {
+  if constexpr (QUANT) return twoshot_spare<RANKS>{&a, &x};
+  else return epilogue_no_spare{};
+}
+
 /* While the sum of a step is collected, that of the next one has been sent, and of the one after it the input. */
-template <class T, int RANKS, bool CHUNKED, bool ALIGNED>
+template <class T, int RANKS, bool CHUNKED, bool ALIGNED, bool QUANT>
 KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
   /* Registers: the residual is loaded late, no input is prefetched. */
   constexpr bool scarce = CHUNKED || (T::vectors == 2 && RANKS == 4);
   constexpr bool late_advance = !CHUNKED && T::vectors == 1 && RANKS != 8;
+  /* And each step is added up only when it is collected. */
+  constexpr bool late_reduce = QUANT && T::vectors == 2;
   const struct rows_args& rows = a.rows;
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct exchange x;
   struct vec input[T::vectors], sum[T::vectors], next_sum[T::vectors];
   struct lamport_step step = {device_block(), 0};
+  struct quant q;
+  if (QUANT) q = quant_begin<CHUNKED>(a.quant);
 
   device_grid_wait();
   const uint32_t fail = exchange_read(a.exchange, &x);
@@ -148,7 +187,8 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   exchange_hold_epoch(&x);
   twoshot_send_step<T, RANKS>(e, a, x, step, input);
   lamport_prefetch_residual<T>(e, rows, step);
-  if (!CHUNKED && rows.norm_out) epilogue_prefetch_row_gamma<T>(e, rows);
+  if (!CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(e, rows);
+  if (QUANT && !CHUNKED) quant_load_scale(a.quant, &q);
   exchange_arrive(a.exchange, &x);
   if (!late_advance) exchange_advance(a.exchange, x);
   {
@@ -159,7 +199,7 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
     }
     if (!scarce && lamport_valid(rows, after)) twoshot_prefetch_input<T>(e, rows, after);
   }
-  twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, step, sum);
+  if (!late_reduce) twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, step, sum);
 
   while (lamport_valid(rows, step)) {
     const uint32_t token = step.token;
@@ -175,21 +215,22 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
         if (!scarce && lamport_valid(rows, third)) twoshot_prefetch_input<T>(e, rows, third);
       }
       if (lamport_valid(rows, next)) {
-        twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, next, next_sum);
+        if (!late_reduce) twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, next, next_sum);
         lamport_prefetch_residual<T>(e, rows, next);
       }
+      if (late_reduce) twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, step, sum);
       struct vec y[T::vectors];
       if (!scarce) lamport_load_residual<T, ALIGNED>(e, rows, step, y);
       twoshot_collect_step<T, RANKS>(e, a, &x, step, sum);
       if (scarce) lamport_load_residual<T, ALIGNED>(e, rows, step, y);
       UNROLL for (int j = 0; j < T::vectors; ++j) {
         y[j] = epilogue_add_residual<T>(rows, sum[j], y[j]);
-        sum[j] = next_sum[j];
+        if (!late_reduce) sum[j] = next_sum[j];
       }
-      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row);
+      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row, twoshot_spare_of<RANKS, QUANT>(a, x));
       step = next;
     } while (CHUNKED && step.chunk != 0);
-    if (rows.norm_out) {
+    if (epilogue_normalises<QUANT>(rows)) {
       struct epilogue_gamma<T> gamma[T::vectors];
       if (!CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, gamma);
       device_barrier();
@@ -198,10 +239,10 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
         if (late_advance) exchange_advance(a.exchange, x);
         device_grid_trigger();
       }
-      epilogue_second_pass<T, ALIGNED>(&e, rows, token, row, gamma);
+      epilogue_finish<T, ALIGNED>(&e, q, rows, a.quant, token, row, gamma, twoshot_spare_of<RANKS, QUANT>(a, x));
     }
   }
-  if (late_advance && !(a.early_trigger && rows.norm_out)) exchange_advance(a.exchange, x);
+  if (late_advance && !(a.early_trigger && epilogue_normalises<QUANT>(rows))) exchange_advance(a.exchange, x);
 }
 
 /* ---------------------------------------------------------------- flat */

@@ -398,7 +398,6 @@ arfusionResult_t comm_init(struct context* ctx, int dev, const arfusionConfig_t*
   comm->dev = dev;
   comm->rank = bootstrap.rank;
   comm->nranks = comm->facts.nranks = bootstrap.nranks;
-  comm->facts.quantizes = comm->device->quantizes;
   comm->capacity.size = sizeof comm->capacity;
   comm->stats.size = sizeof comm->stats;
   log_set_device(dev);

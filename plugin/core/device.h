@@ -36,7 +36,6 @@ arfusionResult_t device_check_limit(const struct device_setup* setup, int64_t by
 
 struct device_ops {
   int is_host;
-  int quantizes; /* its kernels have quantized outputs */
   arfusionResult_t (*count)(int* ndev);
   arfusionResult_t (*properties)(int dev, arfusionProperties_t* properties);
   arfusionResult_t (*facts)(int dev, struct device_facts* facts);

@@ -178,7 +178,6 @@ static void host_failure(struct device_comm* comm, struct kernel_failure* failur
 
 const struct device_ops device_host = {
     .is_host = 1,
-    .quantizes = 1,
     .count = host_count,
     .properties = host_properties,
     .facts = host_facts,

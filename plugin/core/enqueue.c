@@ -58,7 +58,7 @@ static arfusionResult_t enqueue(struct comm* comm, const arfusionRequest_t* call
   FORWARD_IF_ERROR(request_read(&request, callers));
   route_select(&comm->facts, &request, &route);
   /* What is wrong with the pointers is an error even if the request is turned down: nobody else could do it either. */
-  if (request.tokens && (request.pattern == arfusionPatternAllReduce || route_request_supported(&request, 1, &unused))) {
+  if (request.tokens && (request.pattern == arfusionPatternAllReduce || route_request_supported(&request, &unused))) {
     FORWARD_IF_ERROR(request_to_op(&request, 0, &op));
   }
   if (request.tokens) FORWARD_IF_ERROR(check_alive(comm));
@@ -94,7 +94,7 @@ arfusionResult_t comm_epilogue(struct comm* comm, const arfusionRequest_t* calle
     return error_set(arfusionInvalidArgument, "request.pattern is %d, an epilogue needs residual_rmsnorm (%d)",
                      request.pattern, arfusionPatternResidualRmsNorm);
   }
-  if (!route_request_supported(&request, comm->facts.quantizes, &route)) {
+  if (!route_request_supported(&request, &route)) {
     return error_set(arfusionInvalidArgument, "the epilogue cannot do this: %s (%lld, limit %lld)",
                      name_of_reason(route.reason), (long long)route.value, (long long)route.limit);
   }

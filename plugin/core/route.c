@@ -68,7 +68,7 @@ static arfusionAlgorithm_t choose(const struct route_facts* facts, const arfusio
   return algorithm;
 }
 
-int route_request_supported(const arfusionRequest_t* request, int quantizes, arfusionRoute_t* route) {
+int route_request_supported(const arfusionRequest_t* request, arfusionRoute_t* route) {
   if (request->operation != arfusionSum) {
     turn_down(route, arfusionReasonOperation, request->operation, arfusionSum);
     return 0;
@@ -77,11 +77,7 @@ int route_request_supported(const arfusionRequest_t* request, int quantizes, arf
     turn_down(route, arfusionReasonDataType, request->dataType, 0);
     return 0;
   }
-  if (request->pattern == arfusionPatternAllReduce) return 1;
-  if (turn_down_rows(request, route)) return 0;
-  if (request->quantization == arfusionQuantNone || quantizes) return 1;
-  turn_down(route, arfusionReasonQuantUnsupported, request->quantization, 0);
-  return 0;
+  return request->pattern == arfusionPatternAllReduce || !turn_down_rows(request, route);
 }
 
 void route_select(const struct route_facts* facts, const arfusionRequest_t* request, arfusionRoute_t* route) {
@@ -101,7 +97,7 @@ void route_select(const struct route_facts* facts, const arfusionRequest_t* requ
     turn_down(route, arfusionReasonDisabled, 0, 0);
     return;
   }
-  if (!route_request_supported(request, facts->quantizes, route)) return;
+  if (!route_request_supported(request, route)) return;
 
   const int64_t bytes = request->tokens * request->hidden * kernel_element_size(request->dataType);
   if (bytes > facts->max_request_bytes) {

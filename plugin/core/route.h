@@ -22,7 +22,6 @@ struct route_table {
 
 struct route_facts {
   int nranks;
-  int quantizes; /* the device's kernels have quantized outputs */
   /* Not arfusionReasonNone: everything is turned down with it. */
   arfusionReason_t reason;
   int64_t reason_value, reason_limit;
@@ -35,8 +34,8 @@ struct route_facts {
 /* `request` has passed request_read. */
 void route_select(const struct route_facts* facts, const arfusionRequest_t* request, arfusionRoute_t* route);
 
-/* The rules about the request and the kind of device alone, whatever the communicator: 1, or 0 with the reason in `route`. */
-int route_request_supported(const arfusionRequest_t* request, int quantizes, arfusionRoute_t* route);
+/* The rules about the request alone, whatever the communicator: 1, or 0 with the reason in `route`. */
+int route_request_supported(const arfusionRequest_t* request, arfusionRoute_t* route);
 
 /* Rows (pattern allreduce: elements) of one launch with the route's algorithm. */
 int64_t route_rows_per_launch(const struct route_facts* facts, const arfusionRequest_t* request,

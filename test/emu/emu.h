@@ -103,6 +103,7 @@ uint32_t emu_atomic_exchange(uint32_t* p, uint32_t v);
 uint32_t emu_shared(uint32_t words); /* the same address in every call of a block with this size */
 uint32_t emu_shared_load(uint32_t address);
 void emu_shared_store(uint32_t address, uint32_t v);
+void emu_shared_max(uint32_t address, uint32_t v); /* an atomic */
 
 uint32_t emu_shuffle(uint32_t v, uint32_t lane); /* v of that lane */
 uint32_t emu_vote(uint32_t v);                   /* a bit for each lane whose v is not 0 */

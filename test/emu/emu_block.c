@@ -168,6 +168,19 @@ void emu_shared_store(uint32_t address, uint32_t v) {
   if (races(w->writer, w->write_barriers) || races(w->reader, w->read_barriers))
     emu_fail("a race: storing to word %u of shared memory", address / 4);
   w->value = v;
+  w->by_max = false;
+  w->writer = t->id;
+  w->write_barriers = running_block()->barriers;
+}
+
+/* Among themselves these do not race. */
+void emu_shared_max(uint32_t address, uint32_t v) {
+  const struct emu_thread* t = step();
+  struct emu_shared_word* w = shared_at(address);
+  if ((races(w->writer, w->write_barriers) && !w->by_max) || races(w->reader, w->read_barriers))
+    emu_fail("a race: an atomic on word %u of shared memory", address / 4);
+  if (v > w->value) w->value = v;
+  w->by_max = true;
   w->writer = t->id;
   w->write_barriers = running_block()->barriers;
 }

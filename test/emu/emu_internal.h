@@ -44,6 +44,7 @@ struct emu_warp {
 
 struct emu_shared_word {
   uint32_t value, writer, write_barriers, reader, read_barriers;
+  bool by_max; /* the writer's was an atomic */
 };
 
 struct emu_barrier {

@@ -462,9 +462,9 @@ void emu_store(void* p, const void* value, uint32_t bytes, enum emu_order order)
   struct emu_thread* t = step();
   const uint32_t index = address_check(t, p, bytes);
   const bool weak = order == EMU_WEAK;
-  if (bytes == 2) { /* of the caller's memory; seen at once */
+  if (bytes < 4) { /* of the caller's memory; seen at once */
     for (uint32_t mine; (mine = store_find(t, index));) store_write(mine);
-    memcpy(p, value, 2);
+    memcpy(p, value, bytes);
     leave_sometimes(t);
     return;
   }

@@ -13,7 +13,7 @@ build() { # build CFLAGS
 # The sources, built once; copies of it build again only what a patch changes, and quickly.
 base=$B/base
 mkdir -p "$base"
-cp -a --parents Makefile include kernels test/emu test/gpu "$base" || exit 1
+cp -a --parents Makefile include kernels test/emu test/gpu plugin/tools/bench "$base" || exit 1
 (cd "$base" && build -O1) >"$B/base.log" 2>&1 || { cat "$B/base.log"; exit 1; }
 
 mutation_run() { # mutation_run PATCH: ends with 0 if the test fails as it should

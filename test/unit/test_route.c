@@ -17,7 +17,6 @@ enum { LAUNCH = 1 << 20, REQUEST = 4 << 20 };
 static struct route_facts base_facts(void) {
   return (struct route_facts){
       .nranks = 2,
-      .quantizes = 1,
       .forced = arfusionAlgoAuto,
       .max_request_bytes = REQUEST,
       .launch_bytes = {[arfusionAlgoOneshotLamport] = LAUNCH, [arfusionAlgoOneshotSync] = LAUNCH / 2},
@@ -96,8 +95,6 @@ CHANGE(fp8_fp32, request->quantization = arfusionQuantFp8; request->dataType = r
 CHANGE(fp8_token, request->quantization = arfusionQuantFp8Token;)
 CHANGE(fp8_group, request->quantization = arfusionQuantFp8Group; request->groupSize = 8;)
 CHANGE(nvfp4, request->quantization = arfusionQuantNvfp4; request->scaleLayout = arfusionScaleSwizzled128x4;)
-CHANGE(fp8_unsupported, request->quantization = arfusionQuantFp8; facts->quantizes = 0;)
-CHANGE(group_before_unsupported, request->quantization = arfusionQuantFp8Group; facts->quantizes = 0;)
 CHANGE(slower, facts->table.slower_from_bytes = 32768;)
 CHANGE(slower_not_yet, facts->table.slower_from_bytes = 32769;)
 CHANGE(slower_but_named, facts->table.slower_from_bytes = 1; request->algorithmHint = arfusionAlgoOneshotLamport;)
@@ -153,8 +150,6 @@ static const struct row table[] = {
     TAKEN(fp8_token, arfusionAlgoOneshotLamport, 1),
     TAKEN(fp8_group, arfusionAlgoOneshotLamport, 1),
     TAKEN(nvfp4, arfusionAlgoOneshotLamport, 1),
-    DOWN(fp8_unsupported, arfusionReasonQuantUnsupported, arfusionQuantFp8, 0),
-    DOWN(group_before_unsupported, arfusionReasonGroupSize, 0, 4096),
     DOWN(slower, arfusionReasonSlower, 32768, 32768),
     TAKEN(slower_not_yet, arfusionAlgoOneshotLamport, 1),
     TAKEN(slower_but_named, arfusionAlgoOneshotLamport, 1),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * device_ops.cuh: stands in for kernels/cuda/device_ops.cuh where the kernels are compiled for the emulator. Numbers
- * are those of test/gpu/reference.h; whatever involves memory, other threads or time is in emu.h. A new wrapper there
+ * are those of test/gpu/number.h; whatever involves memory, other threads or time is in emu.h. A new wrapper there
  * needs one here.
  */
 #ifndef ARFUSION_TEST_EMU_DEVICE_OPS_CUH_
@@ -10,7 +10,7 @@
 #include <cuda_runtime.h>
 
 #include "test/emu/emu.h"
-#include "test/gpu/reference.h"
+#include "test/gpu/number.h"
 
 #define DEVICE [[maybe_unused]] static inline
 #define KERNEL(max_threads) void
@@ -39,6 +39,7 @@ DEVICE uint32_t device_shared(void) {
   return emu_shared(WORDS);
 }
 DEVICE uint32_t device_shared_load(uint32_t address) { return emu_shared_load(address); }
+DEVICE void device_shared_max(uint32_t address, uint32_t v) { emu_shared_max(address, v); }
 DEVICE void device_shared_store(uint32_t address, uint32_t v) { emu_shared_store(address, v); }
 
 /* ---------------------------------------------------------------- arithmetic */
@@ -49,6 +50,9 @@ DEVICE uint32_t device_bits(float a) { return ref_to_bits(a); }
 DEVICE float emu_canonical(float a) { return a == a ? a : device_float(0x7fffffffu); }
 DEVICE float device_add(float a, float b) { return emu_canonical(a + b); }
 DEVICE float device_mul(float a, float b) { return emu_canonical(a * b); }
+DEVICE float device_fma(float a, float b, float c) { return emu_canonical(fmaf(a, b, c)); }
+DEVICE float device_div(float a, float b) { return emu_canonical(a / b); }
+DEVICE float device_rcp(float a) { return emu_canonical(1.0f / a); }
 DEVICE float device_rsqrt(float a) { return emu_canonical((float)(1.0 / sqrt((double)a))); }
 
 DEVICE uint32_t emu_to_16bit(float a, arfusionDataType_t dtype) {
@@ -78,10 +82,24 @@ DEVICE void device_from_fp16x2(uint32_t word, float* lo, float* hi) {
   *hi = emu_from_16bit(word >> 16, arfusionFloat16);
 }
 
+/* As on the oldest GPUs. */
+#define DEVICE_HAS_E4M3 0
+#define DEVICE_HAS_E2M1 0
+
+DEVICE uint32_t device_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
+DEVICE uint32_t device_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+DEVICE uint32_t device_mul_high(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
+
 /* ---------------------------------------------------------------- warps and blocks */
 
 DEVICE float device_shuffle(float a, uint32_t lane) { return device_float(emu_shuffle(device_bits(a), lane)); }
 DEVICE float device_shuffle_xor(float a, int mask) { return device_shuffle(a, emu_place->thread ^ (uint32_t)mask); }
+DEVICE uint32_t device_shuffle_u32(uint32_t a, uint32_t lane) { return emu_shuffle(a, lane); }
+DEVICE uint32_t device_shuffle_xor_u32(uint32_t a, int mask) { return emu_shuffle(a, emu_place->thread ^ (uint32_t)mask); }
+DEVICE uint32_t device_warp_max(uint32_t a) {
+  for (int mask = 16; mask; mask /= 2) a = device_max(a, device_shuffle_xor_u32(a, mask));
+  return a;
+}
 DEVICE bool device_warp_any(bool a) { return emu_vote(a) != 0; }
 DEVICE void device_barrier(void) { emu_barrier(); }
 DEVICE void device_pin(uint32_t& v) { v = emu_shuffle(v, emu_place->thread); }
@@ -109,6 +127,11 @@ DEVICE uint32_t device_load_u16(const void* p) { return emu_load_as<uint16_t>(p,
 DEVICE void device_prefetch(const void*) {}
 DEVICE void device_store(void* p, const struct vec& v) { emu_store_as(p, v, EMU_WEAK); }
 DEVICE void device_store_u32(void* p, uint32_t v) { emu_store_as(p, v, EMU_WEAK); }
+DEVICE void device_store_u8(void* p, uint32_t v) { emu_store_as(p, (uint8_t)v, EMU_WEAK); }
+DEVICE void device_store_u32x2(void* p, uint32_t a, uint32_t b) {
+  device_store_u32(p, a);
+  device_store_u32((unsigned char*)p + 4, b);
+}
 DEVICE void device_store_u16(void* p, uint32_t v) { emu_store_as(p, (uint16_t)v, EMU_WEAK); }
 
 DEVICE struct vec device_load_relaxed_sys(const void* p) { return emu_load_as<struct vec>(p, EMU_RELAXED_SYS); }
