@@ -112,9 +112,62 @@ static inline int64_t plan_draw_skew(struct plan* plan, arfusionDataType_t dtype
   return plan->plain || plan_draw(plan, 3) ? 0 : (int64_t)plan_draw(plan, 16) * kernel_element_size(dtype);
 }
 
+/* A quantization for rows of this shape, or none; alike on all ranks. */
+struct plan_quant {
+  arfusionQuant_t kind;
+  arfusionScaleLayout_t layout;
+  int group;
+  int64_t first_token, all_tokens; /* of the request that the operation is a part of */
+};
+
+static inline struct plan_quant plan_draw_quant(struct plan* plan, const struct plan_shape* s) {
+  struct plan_quant q = {.kind = arfusionQuantNone};
+  if (s->pattern == arfusionPatternAllReduce || plan_draw(plan, 2)) return q;
+  q.kind = (arfusionQuant_t)(arfusionQuantFp8 + (int)plan_draw(plan, 4));
+  q.layout = plan_draw(plan, 2) ? arfusionScaleSwizzled128x4 : arfusionScaleLinear;
+  if (q.kind == arfusionQuantNvfp4 && (s->dtype == arfusionFloat32 || s->hidden % 16)) q.kind = arfusionQuantFp8Token;
+  if (q.kind == arfusionQuantFp8Group && s->hidden % KERNEL_PACK) q.kind = arfusionQuantFp8;
+  const int packs = (int)(s->hidden / KERNEL_PACK);
+  for (q.group = 0; q.kind == arfusionQuantFp8Group && q.group == 0;) {
+    const int wanted = 1 + (int)plan_draw(plan, plan_draw(plan, 2) ? 20 : (uint32_t)packs);
+    if (packs % wanted == 0) q.group = wanted * KERNEL_PACK;
+  }
+  const uint32_t others = plan_draw(plan, 8) ? 9 : 130;
+  q.first_token = plan_draw(plan, 4) ? 0 : (int64_t)plan_draw(plan, others);
+  q.all_tokens = q.first_token + s->tokens + (plan_draw(plan, 4) ? 0 : (int64_t)plan_draw(plan, others));
+  return q;
+}
+
+/* What a quantized operation has besides. 0: the arena is full. */
+static inline int plan_local_quant(struct plan* plan, int rank, const struct plan_shape* s, const struct plan_quant* q,
+                                   struct kernel_op* op) {
+  const arfusionRequest_t part = {.quantization = q->kind, .tokens = s->tokens, .hidden = s->hidden};
+  const arfusionRequest_t whole = {.quantization = q->kind, .scaleLayout = q->layout, .groupSize = q->group,
+                                   .tokens = q->all_tokens, .hidden = s->hidden};
+  const int64_t unit = q->kind == arfusionQuantNvfp4 ? 1 : 4;
+  op->quantization = q->kind;
+  op->scale_layout = q->layout;
+  op->group_size = q->group;
+  op->first_token = q->first_token;
+  op->all_tokens = q->all_tokens;
+  if (q->kind == arfusionQuantFp8 || q->kind == arfusionQuantNvfp4) {
+    float* scale = plan_place(plan, rank, sizeof *scale, 4 * (int64_t)plan_draw(plan, 4));
+    if (!scale) return 0;
+    *scale = plan_draw(plan, 8) ? (float)(1 + plan_draw(plan, 1000)) * 0x1p-7f
+                                : ldexpf(1.0f, (int)plan_draw(plan, 250) - 126);
+    op->quant_scale = scale;
+  }
+  const int aligned = plan->plain || plan_draw(plan, 3);
+  op->quant_out = plan_place(plan, rank, arfusionQuantOutBytes(&part), aligned ? 0 : (int64_t)plan_draw(plan, 16));
+  if (q->kind == arfusionQuantFp8) return op->quant_out != NULL;
+  op->scale_out = plan_place(plan, rank, arfusionScaleOutBytes(&whole),
+                             aligned ? 0 : (int64_t)plan_draw(plan, 16) * unit);
+  return op->quant_out && op->scale_out;
+}
+
 /* One operation on one rank, with everything local drawn. 0: the arena is full. */
-static inline int plan_local(struct plan* plan, int rank, const struct plan_shape* s, arfusionDataType_t gamma_dtype,
-                             enum plan_values values) {
+static inline int plan_local(struct plan* plan, int rank, const struct plan_shape* s, const struct plan_quant* q,
+                             arfusionDataType_t gamma_dtype, enum plan_values values) {
   struct kernel_op* op = &plan->planned[plan->count].op[rank];
   memset(op, 0, sizeof *op);
   op->pattern = s->pattern;
@@ -145,7 +198,15 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
     op->residual_in = plan_place_rows(plan, rank, s, op->residual_in_stride, plan_draw_skew(plan, s->dtype), 1, values);
     if (!op->residual_in) return 0;
   }
-  const uint32_t outputs = 1 + plan_draw(plan, 3);
+  if (q->kind != arfusionQuantNone && !plan_local_quant(plan, rank, s, q, op)) return 0;
+  const uint32_t outputs = op->quant_out ? plan_draw(plan, 4) : 1 + plan_draw(plan, 3);
+  if (outputs & 1 || op->quant_out) {
+    const int64_t gamma_size = kernel_element_size(gamma_dtype);
+    void* gamma = plan_place(plan, rank, s->hidden * gamma_size, plan_draw_skew(plan, gamma_dtype));
+    if (!gamma) return 0;
+    plan_fill(plan, gamma, s->hidden, gamma_dtype, PLAN_PLAIN);
+    op->gamma = gamma;
+  }
   if (outputs & 1) {
     op->norm_out_stride = op->input_stride;
     op->norm_out = (void*)op->input;
@@ -153,11 +214,7 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
       op->norm_out_stride = plan_draw_stride(plan, s);
       op->norm_out = plan_place_rows(plan, rank, s, op->norm_out_stride, plan_draw_skew(plan, s->dtype), 0, values);
     }
-    const int64_t gamma_size = kernel_element_size(gamma_dtype);
-    void* gamma = plan_place(plan, rank, s->hidden * gamma_size, plan_draw_skew(plan, gamma_dtype));
-    if (!op->norm_out || !gamma) return 0;
-    plan_fill(plan, gamma, s->hidden, gamma_dtype, PLAN_PLAIN);
-    op->gamma = gamma;
+    if (!op->norm_out) return 0;
   }
   if (outputs & 2) {
     op->residual_out_stride = op->residual_in_stride;
@@ -177,9 +234,10 @@ static inline int plan_add(struct plan* plan, const struct plan_shape* s) {
   const arfusionDataType_t gamma_dtype = plan_draw(plan, 3) ? s->dtype : arfusionFloat32;
   const enum plan_values values = (enum plan_values)plan_draw(plan, PLAN_VALUES);
   plan->plain = plan_draw(plan, 2) != 0;
+  const struct plan_quant quant = plan_draw_quant(plan, s);
   if (plan->count == plan->most) return 0;
   for (int r = 0; r < plan->nranks; ++r) {
-    if (!plan_local(plan, r, s, gamma_dtype, values)) return 0;
+    if (!plan_local(plan, r, s, &quant, gamma_dtype, values)) return 0;
   }
   ++plan->count;
   return 1;
@@ -264,20 +322,28 @@ static inline struct kernel_op plan_op(const struct kernel_op* host, const unsig
   op.allreduce_out = plan_moved(op.allreduce_out, from, to);
   op.residual_out = plan_moved(op.residual_out, from, to);
   op.norm_out = plan_moved(op.norm_out, from, to);
+  op.quant_scale = plan_moved(op.quant_scale, from, to);
+  op.quant_out = plan_moved(op.quant_out, from, to);
+  op.scale_out = plan_moved(op.scale_out, from, to);
   return op;
 }
 
 /* The whole of an operation in a line; places are bytes from `from` on. */
 static inline void plan_print(const struct kernel_op* op, const unsigned char* from) {
-  const void* const tensors[] = {op->input,         op->residual_in,  op->gamma,
-                                 op->allreduce_out, op->residual_out, op->norm_out};
-  static const char* const names[] = {"input", "residual_in", "gamma", "allreduce_out", "residual_out", "norm_out"};
-  const int64_t strides[] = {op->input_stride, op->residual_in_stride,  0,
-                             0,                op->residual_out_stride, op->norm_out_stride};
+  const void* const tensors[] = {op->input,    op->residual_in, op->gamma,     op->allreduce_out, op->residual_out,
+                                 op->norm_out, op->quant_scale, op->quant_out, op->scale_out};
+  static const char* const names[] = {"input",    "residual_in", "gamma",     "allreduce_out", "residual_out",
+                                      "norm_out", "quant_scale", "quant_out", "scale_out"};
+  const int64_t strides[] = {op->input_stride, op->residual_in_stride, 0, 0, op->residual_out_stride,
+                             op->norm_out_stride, 0, 0, 0};
   printf("pattern %d dtype %d gamma dtype %d %lld x %lld eps %g weight bias %g flags %u;", (int)op->pattern,
          (int)op->dtype, (int)op->gamma_dtype, (long long)op->tokens, (long long)op->hidden, (double)op->eps,
          (double)op->weight_bias, op->flags);
-  for (int i = 0; i < 6; ++i) {
+  if (op->quant_out) {
+    printf(" quantization %d layout %d group %d tokens from %lld of %lld;", (int)op->quantization, (int)op->scale_layout,
+           op->group_size, (long long)op->first_token, (long long)op->all_tokens);
+  }
+  for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; ++i) {
     if (tensors[i])
       printf(" %s at %lld stride %lld", names[i], (long long)((const unsigned char*)tensors[i] - from),
              (long long)strides[i]);

@@ -46,6 +46,12 @@ tune() { # the table of this machine, and the plugin reads it
   "$B/arfusion-bench" tune --device cuda -o "$out/tuning.txt" &&
     ARFUSION_TUNING_FILE=$out/tuning.txt "$B/arfusion-bench" perf --device cuda --tokens 1,128,2048 --hidden 4096
 }
+quant() { # each quantization beside the same request without
+  for form in none fp8 fp8_token fp8_group nvfp4; do
+    "$B/arfusion-bench" perf --device cuda --quant $form --tokens 1,8,64,512 --hidden 4096,7168 --json "$out/quant-$form.json" ||
+      exit 1
+  done
+}
 peers() {
   "$PYTHON" -c 'import torch' 2>/dev/null || { echo "$PYTHON has no torch"; exit 77; }
   "$PYTHON" test/bench/perf_peers.py -o "$out/peers.json"
@@ -55,7 +61,7 @@ plot() { # what perf measured, and the peers where they were
   [ ! -e "$out/peers.json" ] || "$B/arfusion-bench" plot "$out/perf.json" "$out/peers.json" -o "$out/peers.svg" || exit 1
   "$B/arfusion-bench" plot "$out/perf.json" -o "$out/perf.svg"
 }
-export -f check legacy tune peers plot
+export -f check legacy tune quant peers plot
 export B PYTHON cases out
 
 nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$logs/machine.txt" 2>&1
@@ -80,6 +86,7 @@ step check-legacy-threads 150 bash -c 'legacy check --ranks-as threads'
 step sanitize 600 bash test/gpu/sanitize.sh "$logs"
 step2 kernel-times 60 "$B/test/gpu/bench_kernels"
 step2 perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
+step2 quant 150 bash -c quant
 step2 tune 150 bash -c tune
 step2 peers 420 bash -c peers
 step2 plot 60 bash -c plot

@@ -65,8 +65,8 @@ static int arenas_equal(const struct world* w) {
       const struct kernel_op* op = &plan.planned[k].op[r];
       const unsigned char* at = plan.arena[r] + i;
       const int64_t bytes = op->tokens * op->hidden * kernel_element_size(op->dtype);
-      const unsigned char* outs[] = {op->allreduce_out, op->residual_out, op->norm_out};
-      for (int o = 0; o < 3; ++o) {
+      const unsigned char* outs[] = {op->allreduce_out, op->residual_out, op->norm_out, op->quant_out, op->scale_out};
+      for (int o = 0; o < 5; ++o) {
         if (!outs[o] || at < outs[o] || at >= outs[o] + bytes) continue;
         printf("  operation %d, algorithm %d: ", k, (int)chosen[k]);
         plan_print(op, plan.arena[r]);
