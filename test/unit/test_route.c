@@ -179,6 +179,7 @@ static void test_table(void** state) {
     reasons_seen |= (uint64_t)1 << route.reason;
   }
   for (int reason = 0; reason < ARFUSION_NUM_REASONS; ++reason) {
+    if (reason == arfusionReasonQuantUnsupported) continue; /* of other plugins: this one has them all */
     if (!(reasons_seen >> reason & 1)) fail_msg("no row for reason %d (%s)", reason, name_of_reason(reason));
   }
 }
