@@ -33,9 +33,9 @@ struct cuda_comm {
   uint64_t timeout_ns;                 /* of one wait; 0: for ever */
   const uint32_t* abort;               /* host word, device-readable: not 0 ends every wait */
   struct kernel_failure* failure;      /* host memory, device-writable: written once, `kind` last */
-  /* Agreed by all ranks: the largest grid that may wait for a peer, and the largest whose blocks have a token each, which
-   * may leave less of the GPU free, since none of its blocks lasts longer than a token. */
-  int max_blocks, max_blocks_of_a_token;
+  /* Agreed by all ranks: the largest grid that may wait for a peer, in blocks of 1,024 threads, and the largest whose blocks
+   * have but a few tokens each, which may leave less of the GPU free, since none of its blocks lasts long. */
+  int max_blocks, max_blocks_of_few_tokens;
   int compute_major;                   /* of this rank's GPU */
   int shared_gpu;                      /* several ranks on this GPU: dependent launch is ignored */
 };

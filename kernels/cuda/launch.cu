@@ -12,6 +12,7 @@
 #define SYNC_HALVES 2
 #define SYNC_SHARE 20 /* a half is this part of the limit: 256 MiB at TP2 within 288 still take two one-shot launches */
 #define LARGEST_GRID 65536 /* blocks of kernels that wait for nobody */
+#define FEW_ROUNDS 4       /* tokens of a block up to which max_blocks_of_few_tokens holds */
 #define TICKET_ROUNDS 8    /* tokens of a block from which taking them by ticket pays */
 #define FILL_BLOCKS 1024
 #define FILL_THREADS 256
@@ -238,10 +239,24 @@ static void stage_fill(struct sync_stage* stage, const struct cuda_comm* comm) {
   stage->half = comm->layout.sync_slot;
 }
 
-/* The largest grid. Equal on all ranks. */
+/* The largest grid of blocks of any size. Equal on all ranks. */
 static int most_blocks(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm) {
   const bool flagged = algorithm == arfusionAlgoOneshotSync && comm->max_blocks > CUDA_SYNC_BLOCKS;
   return flagged ? CUDA_SYNC_BLOCKS : comm->max_blocks;
+}
+
+/* Blocks of a kernel that works on rows. Equal on all ranks. The limits are meant for the largest blocks: of half their
+ * size, two are resident at once and have as many bytes under way. (One-shot sync only loses by it.) */
+static uint32_t rows_blocks(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, int64_t tokens,
+                            uint32_t threads) {
+  const int64_t times = algorithm != arfusionAlgoOneshotSync && threads <= CUDA_GROUP_PACKS / 2 ? 2 : 1;
+  const int64_t usual = most_blocks(comm, algorithm) * times, few = comm->max_blocks_of_few_tokens * times;
+  if (algorithm == arfusionAlgoOneshotLamport) {
+    const int64_t rounds = (tokens + few - 1) / few;
+    if (rounds == 1) return (uint32_t)tokens;
+    if (rounds <= FEW_ROUNDS && rounds < (tokens + usual - 1) / usual) return (uint32_t)few;
+  }
+  return (uint32_t)(tokens < usual ? tokens : usual);
 }
 
 /* ---------------------------------------------------------------- launches */
@@ -312,7 +327,7 @@ static const void* lamport_choose(const struct cuda_comm* comm, const struct cud
   const enum cuda_variant variant = variant_of(comm->nranks, aligned);
   const uint64_t vectors = LAMPORT_BUFFERS * request->exchange.buffer / CUDA_VECTOR;
   /* Which block does which token depends on nothing that only one rank knows. */
-  request->by_ticket = !chunked && op->tokens >= (int64_t)TICKET_ROUNDS * comm->max_blocks &&
+  request->by_ticket = !chunked && op->tokens >= (int64_t)TICKET_ROUNDS * blocks &&
                        (comm->nranks == 2 || comm->nranks == 4) && op->dtype != arfusionFloat32;
   if (!chunked && op->tokens <= 2 * (int64_t)blocks && vectors <= UINT32_MAX) { /* lamport_short counts in 32 bits */
     const void* few = kernels->lamport_short[variant][op->tokens > blocks];
@@ -333,15 +348,13 @@ static int launch_rows(const struct cuda_comm* comm, arfusionAlgorithm_t algorit
   /* Rows that wait in the workspace for their second pass keep it busy until the end. */
   const bool spares = chunked && op->quant_out && !op->residual_out && !op->norm_out;
   args.request.early_trigger = (flags & ARFUSION_FLAG_EARLY_TRIGGER) && !spares;
-  const int most = most_blocks(comm, algorithm);
-  const bool lamport = algorithm == arfusionAlgoOneshotLamport;
-  const bool one_each = op->tokens < most || (lamport && op->tokens <= comm->max_blocks_of_a_token);
-  const uint32_t blocks = (uint32_t)(one_each ? op->tokens : most);
-  const void* kernel = lamport ? lamport_choose(comm, kernels, op, aligned, blocks, &args.request)
+  const uint32_t threads = rows_threads(op->hidden), blocks = rows_blocks(comm, algorithm, op->tokens, threads);
+  const void* kernel = algorithm == arfusionAlgoOneshotLamport
+                           ? lamport_choose(comm, kernels, op, aligned, blocks, &args.request)
                        : algorithm == arfusionAlgoTwoshot
                            ? kernels->twoshot[variant_of(comm->nranks, aligned)][chunked]
                            : kernels->sync[aligned][chunked];
-  return launch(kernel, blocks, rows_threads(op->hidden), (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
+  return launch(kernel, blocks, threads, (flags & ARFUSION_FLAG_DEPENDENT_LAUNCH) != 0, &args, stream);
 }
 
 static int launch_flat(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,

@@ -129,14 +129,14 @@ static int fewest_multiprocessors(const struct device_setup* setup) {
 }
 
 /* A kernel that waits for peers must leave room for others: an eighth of the multiprocessors stays free, and an operation that
- * gives each block one token, which is over in microseconds, leaves a thirty-second. (One free multiprocessor is enough for
- * a second communicator to make progress, since block b waits for the peers' block b alone.) Ranks that share a GPU must be
- * resident together. */
+ * gives each block a few tokens, which is over in microseconds, leaves a thirty-second. (One free multiprocessor is enough
+ * for a second communicator to make progress, since block b waits for the peers' block b alone.) Ranks that share a GPU must
+ * be resident together. */
 static void choose_grids(const struct device_setup* setup, struct cuda_comm* kernels) {
   const int fewest = fewest_multiprocessors(setup), sharing = ranks_per_gpu(setup);
   const int blocks = (fewest - (fewest + 7) / 8) / sharing;
   kernels->max_blocks = blocks > 0 ? blocks : 1;
-  kernels->max_blocks_of_a_token = sharing > 1 ? kernels->max_blocks : fewest - fewest / 32;
+  kernels->max_blocks_of_few_tokens = sharing > 1 ? kernels->max_blocks : fewest - fewest / 32;
 }
 
 static int must_be_legacy(const struct device_setup* setup) {

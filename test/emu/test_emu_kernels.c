@@ -126,7 +126,7 @@ static void world_prepare(uint64_t epoch) {
     *world.abort[r] = 0;
     comm->timeout_ns = TIMEOUT_NS;
     comm->max_blocks = most;
-    comm->max_blocks_of_a_token = more;
+    comm->max_blocks_of_few_tokens = more;
   }
 }
 

@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   struct world w;
   world_make(&w, 2, gpus, slot, max_blocks, 20ull * 1000 * 1000 * 1000);
   for (int r = 0; r < 2 && argc <= 1 && gpus == 2; ++r) {
-    w.comm[r].max_blocks_of_a_token = multiprocessors - multiprocessors / 32;
+    w.comm[r].max_blocks_of_few_tokens = multiprocessors - multiprocessors / 32;
   }
   struct kernel_op ops[2];
   memset(ops, 0, sizeof ops);

@@ -85,7 +85,7 @@ static inline void world_rank_make(struct world* w, int r, int nranks, int gpus,
   comm->nranks = nranks;
   cuda_layout_compute(&comm->layout, nranks, slot_bytes, INT64_MAX / 2);
   comm->timeout_ns = timeout_ns;
-  comm->max_blocks = comm->max_blocks_of_a_token = max_blocks;
+  comm->max_blocks = comm->max_blocks_of_few_tokens = max_blocks;
   comm->shared_gpu = nranks > gpus;
   CHECK(cudaDeviceGetAttribute(&comm->compute_major, cudaDevAttrComputeCapabilityMajor, w->device[r]));
   CHECK(cudaMalloc(&comm->workspace[r], comm->layout.total));
