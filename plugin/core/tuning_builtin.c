@@ -4,7 +4,7 @@
  *
  *   device          ranks     the table is
  *   host            2         measured: two processes on two cores of an AMD EPYC; other rank counts take the same
- *   sm_90           2         measured: two H200 SXM, test/bench/results/h200x2-oneshot.md and h200x2.json: one-shot
+ *   sm_90           2         measured: two H200 SXM, test/bench/results/h200x2.md and h200x2.json: one-shot
  *                             Lamport is the fastest at every size from 5,760 bytes to 128 MiB, NCCL never is
  *   sm_90           3 to 16   from the model below
  *   sm_80, sm_100   2 to 16   from the model below, with that generation's link
@@ -12,7 +12,7 @@
  *
  * The model: an operation takes a latency and the time of the bytes that a rank sends over its link. One-shot sends its
  * `bytes` to each of n - 1 peers; two-shot sends 2 (n - 1) / n of them, and waits for one exchange more. Latencies and
- * rates are those of lines through measured points at two ranks (h200x2-oneshot.md), where both send `bytes` once:
+ * rates are those of lines through measured points at two ranks (h200x2.md), where both send `bytes` once:
  *   one-shot Lamport  1 MiB 5.54 µs, 112 MiB 324.5 µs:  2.7 µs + bytes / 365 GB/s
  *   two-shot          7 MiB 26.9 µs, 112 MiB 348.8 µs:  5.4 µs + bytes / 342 GB/s
  * One-shot sync has the bytes of one-shot Lamport at a higher latency and a lower rate, so it is never taken. The
