@@ -287,12 +287,16 @@ static int heard_of(int rank, uint32_t kind) {
          record->peer < (uint32_t)world.nranks && record_of((int)record->peer)->kind == kind;
 }
 
-static int timed_out(int rank, int missing, int k, uint64_t epoch) {
+/* Whether the record tells that the rank waited in vain, for the missing one: or for a peer that waits itself, in a block
+ * that must end before the one that is waited for can begin (never if `resident`, never for row or pack 0, which is of
+ * the first block), or, in two-shot, as the owner of a sum. */
+static int timed_out(int rank, int missing, int resident, int k, uint64_t epoch) {
   const struct kernel_failure* record = record_of(rank);
   const struct kernel_op* op = &plan.planned[k].op[rank];
   const int64_t tokens = op->pattern == arfusionPatternAllReduce ? kernel_packs(op->hidden) : op->tokens;
+  const int others = chosen[k] == arfusionAlgoTwoshot || (!resident && record->token != 0);
   const int peer = record->peer < (uint32_t)world.nranks && record->peer != (uint32_t)rank &&
-                   (record->peer == (uint32_t)missing || chosen[k] == arfusionAlgoTwoshot);
+                   (record->peer == (uint32_t)missing || others);
   return record->kind == KERNEL_FAILURE_TIMEOUT && record->rank == (uint32_t)rank && peer && record->epoch == epoch &&
          record->algorithm == (uint32_t)chosen[k] && record->token >= 0 && record->token < tokens;
 }
@@ -308,9 +312,10 @@ static void records_print(void) {
 /* One rank never comes to operation k; the others have enqueued that and more. Then it comes after all. */
 static void schedule_missing(void) {
   const uint64_t epoch = draw_epoch();
-  const int missing = (int)draw((uint32_t)world.nranks);
+  const int missing = (int)draw((uint32_t)world.nranks), resident = (int)draw(2);
   world_prepare(epoch);
   emu_allow_races();
+  if (resident) emu_all_resident();
   operations_draw(1 + (int)draw(4));
   const int late = (int)draw((uint32_t)plan.count);
   for (int k = 0; k < plan.count; ++k) operation_launch(k, k < late ? 0 : 1u << missing);
@@ -318,7 +323,7 @@ static void schedule_missing(void) {
   int ok = record_of(missing)->kind == KERNEL_FAILURE_NONE, first = 0;
   for (int r = 0; r < world.nranks; ++r) {
     if (r == missing) continue;
-    const int expired = timed_out(r, missing, late, epoch + (uint64_t)late);
+    const int expired = timed_out(r, missing, resident, late, epoch + (uint64_t)late);
     first |= expired;
     ok &= expired || heard_of(r, KERNEL_FAILURE_TIMEOUT);
   }
