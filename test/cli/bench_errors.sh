@@ -41,6 +41,8 @@ expect 2 '--launch: the host' perf --device host --launch graph
 expect 2 '--pdl: the host' perf --device host --pdl off
 expect 2 '--ranks 17' perf --device host --ranks 17
 expect 2 '--tokens 0' perf --device host --tokens 0
+expect 2 '--tokens 4,8,4: expected up to 64 different numbers' perf --device host --tokens 4,8,4
+expect 2 'up to 64 different numbers from 1 to 65536' perf --device host --hidden "$(seq -s, 16 16 1040)"
 expect 2 '--hidden 12: rows of bf16' perf --device host --hidden 12
 expect 2 '--quant is none, fp8' perf --device host --quant fp4
 expect 2 '--quant nvfp4: not from fp32' perf --device host --quant nvfp4 --dtype fp32

@@ -9,13 +9,16 @@
 #include "plugin/tools/bench/bench.h"
 #include "plugin/tools/bench/perf.h"
 
-/* A list of positive integers. Returns how many, or -1. */
+/* A list of positive integers, no two of them equal. Returns how many, or -1. */
 static int parse_list(const char* text, int64_t max, int64_t list[PERF_MAX_SIZES]) {
   for (int count = 0; count < PERF_MAX_SIZES; text++) {
     char* end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || errno != 0 || value < 1 || value > max) return -1;
+    for (int i = 0; i < count; i++) {
+      if (list[i] == value) return -1;
+    }
     list[count++] = value;
     if (*end == '\0') return count;
     if (*end != ',') return -1;
@@ -24,18 +27,24 @@ static int parse_list(const char* text, int64_t max, int64_t list[PERF_MAX_SIZES
   return -1;
 }
 
+static int parse_sizes(const char* option, const char* text, int64_t max, int64_t list[PERF_MAX_SIZES],
+                       const struct argp_state* state) {
+  const int count = parse_list(text, max, list);
+  if (count < 0) {
+    argp_error(state, "--%s %s: expected up to %d different numbers from 1 to %lld, with commas", option, text,
+               PERF_MAX_SIZES, (long long)max);
+  }
+  return count;
+}
+
 int perf_plan_parse(struct perf_plan* plan, int key, const char* text, struct argp_state* state) {
   int64_t ranks[PERF_MAX_SIZES];
   switch (key) {
     case 't':
-      plan->ntokens = parse_list(text, 1 << 20, plan->tokens);
-      if (plan->ntokens < 1) argp_error(state, "--tokens %s: expected numbers from 1 to 1048576, with commas", text);
+      plan->ntokens = parse_sizes("tokens", text, 1 << 20, plan->tokens, state);
       return 0;
     case 'H':
-      plan->nhidden = parse_list(text, ARFUSION_MAX_HIDDEN, plan->hidden);
-      if (plan->nhidden < 1) {
-        argp_error(state, "--hidden %s: expected numbers from 1 to %d, with commas", text, ARFUSION_MAX_HIDDEN);
-      }
+      plan->nhidden = parse_sizes("hidden", text, ARFUSION_MAX_HIDDEN, plan->hidden, state);
       return 0;
     case 'T':
       if (bench_parse_dtype(text, &plan->dtype) != 0) argp_error(state, "--dtype is bf16, fp16 or fp32");
