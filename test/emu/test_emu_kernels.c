@@ -151,6 +151,11 @@ static struct plan_shape draw_shape(void) {
   }
   const int64_t step = 16 / kernel_element_size(s.dtype);
   s.hidden = step * (1 + (int64_t)draw((size < 12 ? 512 : 4096) / (uint32_t)step));
+  if ((size == 13 || size == 14) && nranks <= 4) { /* enough tokens for tickets */
+    s.hidden = step * (1 + (int64_t)draw(256 / (uint32_t)step));
+    s.tokens = 16 + (int64_t)draw(25);
+    return s;
+  }
   if (size == 15 && draw(nranks) < 2) { /* several chunks */
     s.hidden = 8192 + step * (1 + (int64_t)draw(9000 / (uint32_t)step));
   }
