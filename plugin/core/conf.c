@@ -15,6 +15,7 @@
 #ifndef CONF_SYSTEM_FILE
 #define CONF_SYSTEM_FILE "/etc/nccl.conf"
 #endif
+#define CONF_BYTES ((size_t)64 << 10) /* the largest file */
 
 static char* trim(char* text) {
   size_t length;
@@ -50,23 +51,32 @@ static arfusionResult_t line_read(char* line, const char* where, conf_line_fn ta
   return take(arg, trim(name), value, where);
 }
 
-/* *error: the errno that kept it from being read to its end, or 0. */
+/* The file's text, which is to be freed; NULL with *error, an errno, if it cannot be read or is larger than CONF_BYTES. */
+static char* text_read(const char* path, int* error) {
+  char* text = malloc(CONF_BYTES + 1);
+  FILE* file = text != NULL ? fopen(path, "re") : NULL;
+
+  *error = errno;
+  if (file != NULL) {
+    size_t bytes = fread(text, 1, CONF_BYTES + 1, file);
+    *error = ferror(file) ? errno : bytes > CONF_BYTES ? EFBIG : 0;
+    if (*error == 0) text[bytes] = '\0';
+    fclose(file);
+    if (*error == 0) return text;
+  }
+  free(text);
+  return NULL;
+}
+
 static arfusionResult_t file_read(const char* path, conf_line_fn take, void* arg, int* error) {
   arfusionResult_t result = arfusionSuccess;
-  FILE* file = fopen(path, "re");
-  char* line = NULL;
-  size_t capacity = 0;
-  char where[400];
+  char *text = text_read(path, error), *rest = text, *line, where[400];
 
-  errno = file != NULL ? 0 : errno;
-  for (int number = 1; file != NULL && result == arfusionSuccess && getline(&line, &capacity, file) >= 0; number++) {
+  for (int number = 1; result == arfusionSuccess && (line = strsep(&rest, "\n")) != NULL; number++) {
     snprintf(where, sizeof(where), "file %.300s, line %d", path, number);
     result = line_read(line, where, take, arg);
-    errno = 0;
   }
-  *error = result == arfusionSuccess ? errno : 0;
-  free(line);
-  if (file != NULL) fclose(file);
+  free(text);
   return result;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * conf.h: NCCL's configuration files: the one that NCCL_CONF_FILE names, else ~/.nccl.conf; then /etc/nccl.conf. KEY=VALUE
- * lines; a # at the start of a line or after a space begins a comment.
+ * lines; a # at the start of a line or after a space begins a comment. A file of more than 64 KiB is not read.
  */
 #ifndef ARFUSION_CORE_CONF_H_
 #define ARFUSION_CORE_CONF_H_

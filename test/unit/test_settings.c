@@ -262,6 +262,9 @@ static void test_unreadable(void** state) {
   setenv("NCCL_CONF_FILE", folder, 1);
   assert_int_equal(settings_load(&settings), arfusionSuccess);
   assert_non_null(strstr(lines, "is not read: Is a directory\n"));
+  setenv("NCCL_CONF_FILE", "/dev/zero", 1); /* never ends */
+  assert_int_equal(settings_load(&settings), arfusionSuccess);
+  assert_non_null(strstr(lines, "/dev/zero is not read: File too large\n"));
 }
 
 int main(void) {
