@@ -143,6 +143,15 @@ static int setting_parse(const struct setting_info* info, const char* text, int6
   return 0;
 }
 
+int setting_check(const char* name, const char* text, char* allowed, size_t bytes) {
+  int64_t value;
+  int id = setting_find(name);
+  if (id < 0) return 1;
+  if (setting_parse(&setting_table[id], text, &value)) return 0;
+  setting_allowed(&setting_table[id], allowed, bytes);
+  return -1;
+}
+
 /* Takes `text`, found at `where` ("environment", or a file and line), unless an earlier source had a value. */
 static arfusionResult_t setting_take(struct settings* settings, int id, const char* text, const char* source,
                                      const char* where) {

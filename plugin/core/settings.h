@@ -53,6 +53,9 @@ struct settings {
 
 const struct setting_info* setting_info(enum setting_id id);
 
+/* Whether NAME=TEXT is a setting with a value that it may have: 0; -1 with what is allowed; or 1: no setting. */
+int setting_check(const char* name, const char* text, char* allowed, size_t bytes);
+
 /* Reads all of them. arfusionInvalidArgument names the setting, where it was found, its value and what is allowed. Sets the
  * log's level from ARFUSION_DEBUG, then logs a "set by environment" line at INFO for each that is not at its default (call
  * log_configure first, if there is a logger). */

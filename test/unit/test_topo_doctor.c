@@ -286,6 +286,19 @@ static void test_turned_off(void** state) {
   }
 }
 
+static void test_wrong_setting(void** state) {
+  (void)state;
+  set("ARFUSION_ALGOS", "twoshot");
+  expect_bad(check_env_arfusion, CHECK_WARN, "ARFUSION_ALGOS=twoshot");
+  set("ARFUSION_DEVICE", "host");
+  assert_int_equal(run(check_env_arfusion).status, CHECK_WARN);
+  assert_string_equal(run(check_env_arfusion).remedy, "unset ARFUSION_DEVICE");
+  set("ARFUSION_ALGO", "ring");
+  expect_bad(check_env_arfusion, CHECK_FAIL, "ARFUSION_ALGO=ring");
+  assert_string_equal(run(check_env_arfusion).remedy, "unset ARFUSION_ALGO, or correct it");
+  assert_non_null(strstr(run(check_env_arfusion).meaning, "oneshot_lamport oneshot_sync twoshot"));
+}
+
 static void test_gpus(void** state) {
   (void)state;
   topo->gpus[1].mig = failed(1);
@@ -405,6 +418,7 @@ int main(void) {
                                      TEST(test_environment),
                                      TEST(test_environment_file),
                                      TEST(test_turned_off),
+                                     TEST(test_wrong_setting),
                                      TEST(test_gpus),
                                      TEST(test_cuda_fails),
                                      TEST(test_some_shown),

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plugin/core/settings.h"
 #include "plugin/tools/topo/check.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -238,14 +239,36 @@ void check_env_nccl(const struct check_input* in, struct check* check) {
   }
 }
 
+/* The first of arfusion's settings for which setting_check answers `verdict`; NULL: none. */
+static const char* wrong_setting(const struct host* host, int verdict, char* allowed, size_t bytes) {
+  for (int i = 0; i < host->nsettings; i++) {
+    const struct host_setting* setting = &host->settings[i];
+    if (strncmp(setting->name, "ARFUSION_", 9) != 0) continue;
+    if (setting_check(setting->name, setting->value, allowed, bytes) == verdict) return setting->name;
+  }
+  return NULL;
+}
+
 void check_env_arfusion(const struct check_input* in, struct check* check) {
   if (check_needs_live(in, check)) return;
   if (list_settings(in->host, "ARFUSION_", check) == 0) {
     check_say(check, CHECK_OK, "no ARFUSION_ variable in the environment, ~/.nccl.conf or /etc/nccl.conf");
   }
+  char allowed[160], unused[160];
+  const char* invalid = wrong_setting(in->host, -1, allowed, sizeof(allowed));
   const char* ruling = decide_ruling_setting(in->host);
-  if (ruling == NULL) return;
-  check->status = CHECK_WARN;
-  check_mean(check, "%s keeps arfusion's kernels from running on the GPUs.", ruling);
-  check_mend(check, "unset %s", ruling);
+  const char* unknown = wrong_setting(in->host, 1, unused, sizeof(unused));
+  if (invalid != NULL) {
+    check->status = CHECK_FAIL;
+    check_mean(check, "%s is not valid (%s), and the plugin does not start.", invalid, allowed);
+    check_mend(check, "unset %s, or correct it", invalid);
+  } else if (ruling != NULL) {
+    check->status = CHECK_WARN;
+    check_mean(check, "%s keeps arfusion's kernels from running on the GPUs.", ruling);
+    check_mend(check, "unset %s", ruling);
+  } else if (unknown != NULL) {
+    check->status = CHECK_WARN;
+    check_mean(check, "%s is not a setting: nothing is done with it.", unknown);
+    check_mend(check, "unset %s, or correct it", unknown);
+  }
 }
