@@ -61,20 +61,6 @@ int topo_gpu_by_bus_id(const struct topo* topo, const char* bus_id) {
   return -1;
 }
 
-int topo_gpu_by_uuid(const struct topo* topo, const char* uuid) {
-  for (int i = 0; i < topo->ngpus && uuid[0] != '\0'; ++i) {
-    if (strcasecmp(topo->gpus[i].uuid, uuid) == 0) return i;
-  }
-  return -1;
-}
-
-int topo_gpu_by_cuda(const struct topo* topo, int ordinal) {
-  for (int i = 0; i < topo->ngpus; ++i) {
-    if (topo->gpus[i].cuda.state == TOPO_OK && topo->gpus[i].cuda.value == ordinal) return i;
-  }
-  return -1;
-}
-
 int topo_numa_has_cpu(const struct topo_numa* numa, int cpu) {
   for (const char* list = numa->cpus; list && *list;) { /* "0-95,192-287" */
     char* end;

@@ -261,10 +261,8 @@ static inline const struct topo_pair* topo_pair(const struct topo* topo, int fro
 /* What said so: "nvmlDeviceGetP2PStatus", "machine.xml: <nvlink>". "": nobody was asked. */
 const char* topo_source(const struct topo* topo, uint16_t source);
 
-/* Index of a GPU by bus id (4 or 8 digits of domain, any case), UUID, CUDA ordinal; -1: none. */
+/* Index of a GPU by bus id (4 or 8 digits of domain, any case); -1: none. */
 int topo_gpu_by_bus_id(const struct topo* topo, const char* bus_id);
-int topo_gpu_by_uuid(const struct topo* topo, const char* uuid);
-int topo_gpu_by_cuda(const struct topo* topo, int ordinal);
 
 /* Whether a NUMA node has a processor; 0 also if it is not observable. */
 int topo_numa_has_cpu(const struct topo_numa* numa, int cpu);

@@ -23,8 +23,6 @@
 static const char* const formats[] = {NULL, "hwloc-xml", "nccl-xml", "dot", "svg"};
 #define FORMATS (sizeof(formats) / sizeof(formats[0]))
 
-const char* export_format_name(enum tool_format format) { return formats[format]; }
-
 enum tool_format export_format_parse(const char* name) {
   for (size_t i = 1; i < FORMATS; i++) {
     if (strcmp(name, formats[i]) == 0) return (enum tool_format)i;

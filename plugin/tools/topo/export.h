@@ -7,8 +7,6 @@
 
 #include "plugin/tools/topo/decide.h"
 
-/* The format's name; NULL for none. */
-const char* export_format_name(enum tool_format format);
 /* TOOL_FORMAT_NONE for an unknown name. */
 enum tool_format export_format_parse(const char* name);
 
