@@ -230,7 +230,8 @@ $(B)/fuzz/%: test/fuzz/%.c test/fuzz/fuzz.h $(FUZZED) $(wildcard topo/*.h topo/x
 fuzz: $(FUZZERS)
 	@for f in $(FUZZERS); do kind=$${f##*/fuzz_}; mkdir -p $(B)/fuzz/corpus-$$kind; echo "$$f for $(FUZZ_SECONDS) s"; \
 	  (cd $(B)/fuzz && $(CURDIR)/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=512 -max_len=65536 -verbosity=0 \
-	    -print_final_stats=1 -dict=$(CURDIR)/test/fuzz/xml.dict corpus-$$kind $(CURDIR)/test/fuzz/corpus/$$kind $(CURDIR)/test/data/topologies) || exit 1; done
+	    -print_final_stats=1 -dict=$(CURDIR)/test/fuzz/xml.dict corpus-$$kind $(CURDIR)/test/fuzz/corpus/$$kind \
+	    $(CURDIR)/test/data/topologies) || exit 1; done
 
 resources:
 	$(if $(NVCC),,$(error make resources needs nvcc))

@@ -51,7 +51,8 @@ DEVICE void twoshot_send(const struct exchange_args& a, const struct exchange& x
   device_store_relaxed_sys(a.send[k < 0 ? k + ranks : k] + place.offset, vec_clear_negative_zero<T>(v));
 }
 
-/* The owner's part, `own` being this rank's vector; BATCH peers are polled together. A sum that is not one, because a wait has failed, is not sent. */
+/* The owner's part, `own` being this rank's vector; BATCH peers are polled together. A sum that is not one,
+ * because a wait has failed, is not sent. */
 template <class T, int RANKS, int BATCH>
 DEVICE struct vec twoshot_reduce(const struct exchange_args& a, struct exchange* x, uint64_t offset,
                                  const struct vec& own, int64_t token) {

@@ -8,8 +8,8 @@
 
 #include "arfusion_plugin.h"
 
-/* Takes one line that is not empty, trimmed. `value` is NULL where there is no =. `where`: "file NAME, line N". A result other than
- * success ends the reading. */
+/* Takes one line that is not empty, trimmed. `value` is NULL where there is no =. `where`: "file NAME, line N". A result
+ * other than success ends the reading. */
 typedef arfusionResult_t (*conf_line_fn)(void* arg, const char* name, const char* value, const char* where);
 
 /* Reads both files, as far as they are there, in the order in which they count. Returns what `take` returned last.

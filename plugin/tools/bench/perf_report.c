@@ -103,8 +103,8 @@ static void take_size(struct perf_report* report, const struct perf_message* mes
         report->measurements,
         json_pack("{s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:f, s:f, s:s}", "tokens",
                   (json_int_t)message->tokens, "hidden", (json_int_t)message->hidden, "ranks", plan->nranks, "dtype",
-                  bench_dtype_name(plan->dtype), "pattern", "residual_rmsnorm", "quant", bench_quant_name(plan->quantization), "path",
-                  path_name(form->path, plan->session->kind), "launch",
+                  bench_dtype_name(plan->dtype), "pattern", "residual_rmsnorm", "quant",
+                  bench_quant_name(plan->quantization), "path", path_name(form->path, plan->session->kind), "launch",
                   form->launch == BENCH_LAUNCH_GRAPH ? "graph" : "eager", "pdl", form->pdl, "median_us",
                   summary->median, "p10_us", summary->p10, "p90_us", summary->p90, "commit", ARFUSION_COMMIT));
   }

@@ -148,7 +148,8 @@ void plot_write_script(const struct plot_data* data, FILE* script) {
   int rows = (cells + columns - 1) / columns;
   fprintf(script, "set encoding utf8\nset terminal svg size %d,%d noenhanced font 'sans-serif,13' background 'white'\n",
           columns * PANEL_WIDTH, rows * PANEL_HEIGHT + TITLE_HEIGHT);
-  fprintf(script, "set grid lt 1 lc rgb '#dddddd'\nset tmargin 3\nset bmargin 3.5\nset xlabel 'tokens'\nset ylabel '\302\265s'\n");
+  fprintf(script, "set grid lt 1 lc rgb '#dddddd'\nset tmargin 3\nset bmargin 3.5\n");
+  fprintf(script, "set xlabel 'tokens'\nset ylabel '\302\265s'\n");
   write_curves(data, script);
   write_axes(data, script);
   fprintf(script, "set multiplot layout %d,%d title '", rows, columns);
