@@ -287,8 +287,9 @@ static void unique_ids_are_unique(void** state) {
 
 /* ---------------------------------------------------------------- torchrun's environment */
 
-static arfusionResult_t meet_by_environment(int rank, void* argument, struct support_outcome* outcome) {
-  const int nranks = *(int*)argument;
+/* One instance of `nranks` after the other, each with a port of its own. */
+static arfusionResult_t meet_by_environment(int process, void* argument, struct support_outcome* outcome) {
+  const int nranks = *(int*)argument, rank = process % nranks;
   char text[16];
   void* own = support_context();
   snprintf(text, sizeof text, "%d", rank);
@@ -297,7 +298,8 @@ static arfusionResult_t meet_by_environment(int rank, void* argument, struct sup
   snprintf(text, sizeof text, "%d", nranks);
   support_setting("WORLD_SIZE", text);
   support_setting("MASTER_ADDR", "127.0.0.1");
-  support_setting("MASTER_PORT", "29511");
+  snprintf(text, sizeof text, "%d", 29511 + process / nranks);
+  support_setting("MASTER_PORT", text);
   for (int i = 0; i < 2; ++i) { /* the second call meets the others' second call */
     arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap};
     int local = -1;
@@ -316,12 +318,14 @@ static arfusionResult_t meet_by_environment(int rank, void* argument, struct sup
 static void the_environment_joins_processes(void** state) {
   (void)state;
   struct support_outcome outcomes[4];
-  int nranks = 4;
-  support_processes(nranks, meet_by_environment, &nranks, outcomes);
-  for (int r = 0; r < nranks; ++r) {
-    assert_true(outcomes[r].ended);
-    if (outcomes[r].result != arfusionSuccess) fail_msg("rank %d: %d, %s", r, outcomes[r].result, outcomes[r].text);
-    assert_int_equal(outcomes[r].value[0], r);
+  for (int nranks = 4; nranks >= 2; nranks -= 2) { /* one instance of 4, then two at once of 2 */
+    support_processes(4, meet_by_environment, &nranks, outcomes);
+    for (int p = 0; p < 4; ++p) {
+      assert_true(outcomes[p].ended);
+      if (outcomes[p].result != arfusionSuccess) fail_msg("process %d: %s", p, outcomes[p].text);
+      assert_int_equal(outcomes[p].value[0], p % nranks);
+      assert_true(outcomes[p].seconds < 5);
+    }
   }
 }
 
@@ -337,6 +341,7 @@ struct gathering {
   enum lie lie;
   int rank[GATHERERS]; /* what `opaque` points to */
   int closed;          /* commInit has returned everywhere: no call may come */
+  unsigned slow;       /* a bit for each rank to which the answers come late */
 };
 
 static struct gathering gathering;
@@ -352,6 +357,7 @@ static arfusionResult_t gather(void* opaque, const void* send, void* recv, size_
     if (gathering.lie == NONSENSE && r != rank) memset((unsigned char*)recv + (size_t)r * bytes, 0, bytes);
   }
   pthread_barrier_wait(&gathering.barrier);
+  if (gathering.slow >> rank & 1) support_sleep(0.02);
   return arfusionSuccess;
 }
 
@@ -378,6 +384,31 @@ static void the_hosts_all_gather_is_enough(void** state) {
   for (int r = 0; r < GATHERERS; ++r) assert_int_equal(outcomes[r].result, arfusionSuccess);
   for (int i = 0; i < 5; ++i) assert_true(support_operation_all(gathered, GATHERERS));
   comms_finalize(gathered, GATHERERS);
+}
+
+static arfusionResult_t init_and_use(int rank, void* argument, struct support_outcome* outcome) {
+  const arfusionResult_t result = init_by_gathering(rank, argument, outcome);
+  return result == arfusionSuccess ? support_operation(gathered[rank], rank, GATHERERS) : result;
+}
+
+/* The others may use its workspace as soon as they have it: nothing of what they write there is lost. */
+static void a_rank_that_is_slow_to_set_up_loses_nothing(void** state) {
+  (void)state;
+  struct support_outcome outcomes[GATHERERS];
+  void* const usual = ctx;
+  ctx = context_with("ARFUSION_TIMEOUT", "5");
+  gathering.closed = 0;
+  for (int slow = 0; slow < GATHERERS; ++slow) {
+    gathering.slow = 1u << slow;
+    support_threads(GATHERERS, init_and_use, NULL, outcomes);
+    for (int r = 0; r < GATHERERS; ++r) {
+      if (outcomes[r].result != arfusionSuccess) fail_msg("rank %d: %d, %s", r, outcomes[r].result, outcomes[r].text);
+    }
+    comms_finalize(gathered, GATHERERS);
+  }
+  gathering.slow = 0;
+  plugin->finalize(ctx);
+  ctx = usual;
 }
 
 static void an_all_gather_that_is_none_is_an_error(void** state) {
@@ -492,6 +523,7 @@ int main(void) {
       cmocka_unit_test(unique_ids_are_unique),
       cmocka_unit_test(the_environment_joins_processes),
       cmocka_unit_test(the_hosts_all_gather_is_enough),
+      cmocka_unit_test(a_rank_that_is_slow_to_set_up_loses_nothing),
       cmocka_unit_test(an_all_gather_that_is_none_is_an_error),
       cmocka_unit_test(ranks_on_several_hosts_are_turned_down),
       cmocka_unit_test(two_hundred_communicators_leave_nothing_behind),

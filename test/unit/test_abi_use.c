@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -239,6 +240,59 @@ static void absurd_sizes_are_routed_without_overflow(void** state) {
   comms_end(comms);
 }
 
+/* ---------------------------------------------------------------- rows far apart */
+
+enum { FAR_TENSORS = 4 };
+#define FAR (((int64_t)1 << 30) + 16) /* elements of fp32: one step passes 32 bits in bytes, two pass 31 in elements */
+
+/* Rows of all tensors beside each other in address space that takes no memory but where they are. */
+static arfusionResult_t far_run(int rank, void* argument, struct support_outcome* outcome) {
+  void** comms = argument;
+  const size_t row = SUPPORT_HIDDEN * sizeof(float), bytes = (size_t)((SUPPORT_TOKENS - 1) * FAR) * 4 + FAR_TENSORS * row;
+  struct support_tensors tensors;
+  arfusionRequest_t request = support_request(&tensors, rank);
+  arfusionRoute_t route = {.size = sizeof route};
+  arfusionResult_t result = arfusionSuccess;
+  float* space = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) return arfusionSystemError;
+  float* const near[FAR_TENSORS] = {tensors.input, tensors.residual_in, tensors.residual_out, tensors.norm_out};
+  float* far[FAR_TENSORS];
+  for (int i = 0; i < FAR_TENSORS; ++i) far[i] = space + i * SUPPORT_HIDDEN;
+  request.inputStride = request.residualInStride = request.residualOutStride = request.normOutStride = FAR;
+  request.input = far[0];
+  request.residualIn = far[1];
+  request.residualOut = far[2];
+  request.normOut = far[3];
+  for (int hint = arfusionAlgoOneshotLamport; hint <= arfusionAlgoTwoshot && result == arfusionSuccess; ++hint) {
+    request.algorithmHint = (arfusionAlgorithm_t)hint;
+    for (int64_t t = 0; t < SUPPORT_TOKENS; ++t) {
+      for (int i = 0; i < FAR_TENSORS; ++i) {
+        memcpy(far[i] + t * FAR, i < 2 ? near[i] + t * SUPPORT_HIDDEN : near[0], row);
+      }
+    }
+    result = plugin->enqueue(comms[rank], &request, NULL, &route);
+    for (int64_t t = 0; t < SUPPORT_TOKENS; ++t) {
+      for (int i = 2; i < FAR_TENSORS; ++i) memcpy(near[i] + t * SUPPORT_HIDDEN, far[i] + t * FAR, row);
+    }
+    outcome->value[0] += route.algorithm == request.algorithmHint && support_outputs_right(&tensors, NRANKS);
+  }
+  munmap(space, bytes);
+  return result;
+}
+
+static void rows_may_be_4_gb_apart(void** state) {
+  (void)state;
+  struct support_outcome outcomes[NRANKS];
+  void* comms[NRANKS];
+  comms_make(ctx, NULL, comms);
+  support_threads(NRANKS, far_run, comms, outcomes);
+  for (int r = 0; r < NRANKS; ++r) {
+    assert_int_equal(outcomes[r].result, arfusionSuccess);
+    assert_int_equal(outcomes[r].value[0], 3);
+  }
+  comms_end(comms);
+}
+
 /* ---------------------------------------------------------------- counters */
 
 static void counters_are_exact(void** state) {
@@ -431,6 +485,7 @@ int main(void) {
       cmocka_unit_test(large_requests_go_out_as_several_launches),
       cmocka_unit_test(the_capacity_is_that_of_the_algorithm_that_is_forced),
       cmocka_unit_test(absurd_sizes_are_routed_without_overflow),
+      cmocka_unit_test(rows_may_be_4_gb_apart),
       cmocka_unit_test(counters_are_exact),
       cmocka_unit_test(without_tokens_there_is_nothing_to_do),
       cmocka_unit_test(the_epilogue_alone_is_the_fused_operations),
