@@ -76,7 +76,7 @@ const char* emu_error(void);
 
 /* What has happened since the program started. */
 struct emu_counts {
-  uint64_t steps, switches, stores, delayed, stale, launches;
+  uint64_t steps, switches, stores, delayed, stale, launches, triggers;
 };
 extern struct emu_counts emu_counts;
 

@@ -200,6 +200,7 @@ void emu_grid_wait(void) {
 void emu_grid_trigger(void) {
   step();
   struct emu_block* block = running_block();
+  ++emu_counts.triggers;
   if (!block->triggered) ++block->kernel->triggered;
   block->triggered = true;
 }

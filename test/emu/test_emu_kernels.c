@@ -233,14 +233,23 @@ static int healthy(void) {
 
 /* ---------------------------------------------------------------- schedules */
 
+static void flag_clear(uint32_t flag) {
+  for (int k = 0; k < plan.count; ++k) {
+    for (int r = 0; r < plan.nranks; ++r) plan.planned[k].op[r].flags &= ~flag;
+  }
+}
+
 static void schedule_operations(void) {
-  const uint64_t epoch = draw_epoch();
+  const uint64_t epoch = draw_epoch(), triggers = emu_counts.triggers;
   world_prepare(epoch);
   operations_draw(1 + (int)draw(BATCH));
+  const int none_early = draw(8) == 0;
+  if (none_early) flag_clear(ARFUSION_FLAG_EARLY_TRIGGER);
   for (int k = 0; k < plan.count; ++k) operation_launch(k, 0);
   world_sync(&world);
   for (int k = 0; k < plan.count; ++k) plan_reference(&plan, k);
   expect(healthy() && arenas_equal() && world_clean(epoch + (uint64_t)plan.count), "operations");
+  expect(!none_early || emu_counts.triggers == triggers, "no early trigger unless asked for");
 }
 
 /* The stand-alone epilogue: an arena's input is the sum of one rank. */

@@ -165,6 +165,14 @@ static inline int plan_local_quant(struct plan* plan, int rank, const struct pla
   return op->quant_out && op->scale_out;
 }
 
+/* Half of the time `out`, which the kernel before has written and may still be writing, where `elements` fit there;
+ * else NULL. */
+static inline void* plan_draw_written(struct plan* plan, const struct kernel_op* before, void* out, int64_t stride,
+                                      arfusionDataType_t dtype, int64_t elements) {
+  if (!out || before->dtype != dtype || stride != before->hidden) return NULL;
+  return before->tokens * before->hidden >= elements && plan_draw(plan, 2) ? out : NULL;
+}
+
 /* One operation on one rank, with everything local drawn. 0: the arena is full. */
 static inline int plan_local(struct plan* plan, int rank, const struct plan_shape* s, const struct plan_quant* q,
                              arfusionDataType_t gamma_dtype, enum plan_values values) {
@@ -178,10 +186,10 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
   op->flags = plan_draw(plan, 4); /* dependent launch, early trigger */
   op->input_stride = plan_draw_stride(plan, s);
   const struct kernel_op* before = plan->count > plan->first ? &plan->planned[plan->count - 1].op[rank] : NULL;
-  if (before && before->norm_out && before->dtype == s->dtype && s->pattern == arfusionPatternAllReduce &&
-      before->norm_out_stride == before->hidden && before->tokens * before->hidden >= s->hidden && plan_draw(plan, 2)) {
-    op->input = before->norm_out; /* what the kernel before has written, while it may still be running */
-  } else {
+  if (before && s->pattern == arfusionPatternAllReduce) {
+    op->input = plan_draw_written(plan, before, before->norm_out, before->norm_out_stride, s->dtype, s->hidden);
+  }
+  if (!op->input) {
     op->input = plan_place_rows(plan, rank, s, op->input_stride, plan_draw_skew(plan, s->dtype), 1, values);
   }
   if (!op->input) return 0;
@@ -194,18 +202,31 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
   op->eps = plan_draw(plan, 2) ? 1e-5f : 1e-6f;
   op->weight_bias = (float)plan_draw(plan, 2);
   if (plan_draw(plan, 4)) {
-    op->residual_in_stride = plan_draw_stride(plan, s);
-    op->residual_in = plan_place_rows(plan, rank, s, op->residual_in_stride, plan_draw_skew(plan, s->dtype), 1, values);
+    op->residual_in_stride = s->hidden;
+    if (before) {
+      op->residual_in = plan_draw_written(plan, before, before->residual_out, before->residual_out_stride, s->dtype,
+                                          s->tokens * s->hidden);
+    }
+    if (!op->residual_in) {
+      op->residual_in_stride = plan_draw_stride(plan, s);
+      op->residual_in =
+          plan_place_rows(plan, rank, s, op->residual_in_stride, plan_draw_skew(plan, s->dtype), 1, values);
+    }
     if (!op->residual_in) return 0;
   }
   if (q->kind != arfusionQuantNone && !plan_local_quant(plan, rank, s, q, op)) return 0;
   const uint32_t outputs = op->quant_out ? plan_draw(plan, 4) : 1 + plan_draw(plan, 3);
   if (outputs & 1 || op->quant_out) {
     const int64_t gamma_size = kernel_element_size(gamma_dtype);
-    void* gamma = plan_place(plan, rank, s->hidden * gamma_size, plan_draw_skew(plan, gamma_dtype));
-    if (!gamma) return 0;
-    plan_fill(plan, gamma, s->hidden, gamma_dtype, PLAN_PLAIN);
-    op->gamma = gamma;
+    if (before) {
+      op->gamma = plan_draw_written(plan, before, before->norm_out, before->norm_out_stride, gamma_dtype, s->hidden);
+    }
+    if (!op->gamma) {
+      void* gamma = plan_place(plan, rank, s->hidden * gamma_size, plan_draw_skew(plan, gamma_dtype));
+      if (!gamma) return 0;
+      plan_fill(plan, gamma, s->hidden, gamma_dtype, PLAN_PLAIN);
+      op->gamma = gamma;
+    }
   }
   if (outputs & 1) {
     op->norm_out_stride = op->input_stride;
