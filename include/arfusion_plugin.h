@@ -384,7 +384,12 @@ typedef struct {
   /* Enqueues `request` on `stream` (a cudaStream_t; ignored on the host device, where the call is synchronous). Success
    * with route->algorithm == arfusionAlgoNone is a normal outcome: nothing was enqueued, written or allocated, and the
    * caller does it its own way. `route` may be NULL only if the caller does not care: then a request that is turned down is
-   * arfusionInvalidUsage. Errors: a bad field (arfusionInvalidArgument; nothing was done), a failed communicator. */
+   * arfusionInvalidUsage. Errors: a bad field (arfusionInvalidArgument; nothing was done), a failed communicator.
+   *
+   * Streams and graphs: a communicator runs one operation at a time. Calls on several streams, or on branches of one
+   * capture, are put in the order of the calls. A graph's replay against anything outside that graph, on another stream, is
+   * the caller's to order; if two operations do run at once the communicator fails. The stream of the last call must live
+   * until the next call has returned. */
   arfusionResult_t (*enqueue)(void* comm, const arfusionRequest_t* request, void* stream, arfusionRoute_t* route);
 
   /* Only what follows the sum: `request->input` already holds it (as ncclAllReduce leaves it). Reads and writes no other
