@@ -94,7 +94,7 @@ GPU_SUPPORT := $(call objects,$(call cuda,test/gpu))
 GPUTEST  := $(filter $(B)/test/gpu/test_%,$(GPU))
 # No threads there: nothing for TSan.
 EMU      := $(if $(filter 1,$(TSAN)),,$(B)/test/emu/test_emu_kernels)
-EMU_OBJECTS := $(patsubst %,$(B)/emu/%.o,$(wildcard test/emu/*.c kernels/cuda/*.cu) \
+EMU_OBJECTS := $(patsubst %,$(B)/emu/%.o,$(wildcard test/emu/*.c test/emu/*.cu kernels/cuda/*.cu) \
                  $(addprefix plugin/tools/bench/,reference_quant.c number.c bench.c))
 EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/examples/*.cc)))
 MPICC    := $(shell command -v mpicc 2>/dev/null)

@@ -130,6 +130,8 @@ DEVICE uint32_t device_to_e2m1x8(const float* v) {
 
 DEVICE uint32_t device_max(uint32_t a, uint32_t b) { return max(a, b); }
 DEVICE uint32_t device_min(uint32_t a, uint32_t b) { return min(a, b); }
+/* Of the halves of two words each. */
+DEVICE uint32_t device_max_u16x2(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
 DEVICE uint32_t device_mul_high(uint32_t a, uint32_t b) { return __umulhi(a, b); }
 
 /* ---------------------------------------------------------------- warps and blocks */

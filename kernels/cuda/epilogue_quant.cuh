@@ -26,20 +26,54 @@ DEVICE void quant_exchange(const struct quant_args& a, const struct quant& q, ui
   device_barrier();
 }
 
-/* A row of one chunk; `n` is 0 beyond its end. */
-template <class T, bool ALIGNED, bool REUSED>
-DEVICE void quant_row(const struct epilogue& e, const struct quant& q, const struct rows_args& rows,
-                      const struct quant_args& a, int64_t token, const struct vec* n) {
-  if (quant_gathers(a)) {
+/* Where a thread's vectors of a row of one chunk go. */
+template <class T>
+DEVICE void quant_places(const struct epilogue& e, const struct rows_args& rows, const struct quant_args& a,
+                         int64_t token, struct quant_place* place) {
+  UNROLL for (int j = 0; j < T::vectors; ++j) {
+    place[j] = quant_place_any<T>(a, rows.vectors, token, epilogue_vector<T>(e, 0, j));
+  }
+}
+
+template <class T, bool ALIGNED, bool REUSED, int KIND>
+DEVICE void quant_row_of(const struct epilogue& e, const struct quant& q, const struct rows_args& rows,
+                         const struct quant_args& a, int64_t token, const struct quant_place* known,
+                         const struct vec* n) {
+  uint32_t magnitude[T::vectors] = {};
+  if (KIND == arfusionQuantFp8Token || (KIND == arfusionQuantFp8Group && UNLIKELY(quant_gathers(a)))) {
     UNROLL for (int j = 0; j < T::vectors; ++j) {
-      quant_gather<T>(a, q, e.parity, rows.vectors, epilogue_vector<T>(e, 0, j), n[j]);
+      quant_gather<T, KIND>(a, q, e.parity, rows.vectors, epilogue_vector<T>(e, 0, j), n[j]);
     }
     quant_exchange<REUSED>(a, q, e.parity);
+    UNROLL for (int j = 0; j < T::vectors; ++j) {
+      magnitude[j] = quant_gathered<KIND>(a, q, e.parity, rows.vectors, epilogue_vector<T>(e, 0, j));
+    }
+  } else if (KIND != arfusionQuantFp8) {
+    UNROLL for (int j = 0; j < T::vectors; ++j) magnitude[j] = quant_share<KIND>(a, quant_magnitude<T>(n[j]));
   }
   UNROLL for (int j = 0; j < T::vectors; ++j) {
-    quant_vector<T, ALIGNED>(a, q, e.parity, rows.vectors, token, epilogue_vector<T>(e, 0, j), n[j]);
+    const uint32_t vector = epilogue_vector<T>(e, 0, j);
+    if (vector >= rows.vectors) continue;
+    const struct quant_place place = known ? known[j] : quant_place_of<T, KIND>(a, rows.vectors, token, vector);
+    quant_vector<T, ALIGNED, KIND>(q, place, n[j], magnitude[j]);
   }
-  quant_fill_tiles<ALIGNED>(a, token);
+}
+
+/* A row of one chunk; `n` is 0 beyond its end. `known`: what quant_places says, or NULL. The kind is looked at once, since
+ * nothing hides what branches cost at the end of a kernel. */
+template <class T, bool ALIGNED, bool REUSED>
+DEVICE void quant_row(const struct epilogue& e, const struct quant& q, const struct rows_args& rows,
+                      const struct quant_args& a, int64_t token, const struct quant_place* known,
+                      const struct vec* n) {
+  if (a.kind == arfusionQuantFp8) {
+    quant_row_of<T, ALIGNED, REUSED, arfusionQuantFp8>(e, q, rows, a, token, known, n);
+  } else if (a.kind == arfusionQuantFp8Group) {
+    quant_row_of<T, ALIGNED, REUSED, arfusionQuantFp8Group>(e, q, rows, a, token, known, n);
+  } else if (a.kind == arfusionQuantFp8Token) {
+    quant_row_of<T, ALIGNED, REUSED, arfusionQuantFp8Token>(e, q, rows, a, token, known, n);
+  } else if constexpr (T::size == 2) {
+    quant_row_of<T, ALIGNED, REUSED, arfusionQuantNvfp4>(e, q, rows, a, token, known, n);
+  }
 }
 
 /* A vector of a row of several chunks. It is in memory: y until norm_out has been written over it. */
@@ -55,6 +89,31 @@ DEVICE struct vec quant_chunk_norm(const struct rows_args& rows, int64_t token, 
   struct epilogue_gamma<T> gamma;
   epilogue_load_gamma<T, ALIGNED>(rows, vector, &gamma);
   return quant_norm<T, ALIGNED>(rows, token, vector, y, scale, gamma);
+}
+
+/* And its codes. All lanes call, with `n` 0 beyond the row's end. */
+template <class T, bool ALIGNED, int KIND>
+DEVICE void quant_chunk_vector_of(const struct quant_args& a, const struct quant& q, uint32_t parity, uint32_t vectors,
+                                  int64_t token, uint32_t vector, const struct vec& n) {
+  uint32_t magnitude = 0;
+  if (quant_gathers(a)) magnitude = quant_gathered<KIND>(a, q, parity, vectors, vector);
+  else if (KIND != arfusionQuantFp8) magnitude = quant_share<KIND>(a, quant_magnitude<T>(n));
+  if (vector >= vectors) return;
+  quant_vector<T, ALIGNED, KIND>(q, quant_place_of<T, KIND>(a, vectors, token, vector), n, magnitude);
+}
+
+template <class T, bool ALIGNED>
+DEVICE void quant_chunk_vector(const struct quant_args& a, const struct quant& q, uint32_t parity, uint32_t vectors,
+                               int64_t token, uint32_t vector, const struct vec& n) {
+  if (a.kind == arfusionQuantFp8) {
+    quant_chunk_vector_of<T, ALIGNED, arfusionQuantFp8>(a, q, parity, vectors, token, vector, n);
+  } else if (a.kind == arfusionQuantFp8Group) {
+    quant_chunk_vector_of<T, ALIGNED, arfusionQuantFp8Group>(a, q, parity, vectors, token, vector, n);
+  } else if (a.kind == arfusionQuantFp8Token) {
+    quant_chunk_vector_of<T, ALIGNED, arfusionQuantFp8Token>(a, q, parity, vectors, token, vector, n);
+  } else if constexpr (T::size == 2) {
+    quant_chunk_vector_of<T, ALIGNED, arfusionQuantNvfp4>(a, q, parity, vectors, token, vector, n);
+  }
 }
 
 /* Such a row. */
@@ -74,15 +133,14 @@ DEVICE void quant_chunks(const struct epilogue& e, const struct rows_args& rows,
         if (vector < rows.vectors) {
           n = quant_chunk_norm<T, ALIGNED>(rows, token, vector, scale, gathering == gathers, !gathering, spare);
         }
-        if (gathering) quant_gather<T>(a, q, e.parity, rows.vectors, vector, n);
-        else quant_vector<T, ALIGNED>(a, q, e.parity, rows.vectors, token, vector, n);
+        if (gathering) quant_gather<T, arfusionQuantFp8Group>(a, q, e.parity, rows.vectors, vector, n); /* token, too */
+        else quant_chunk_vector<T, ALIGNED>(a, q, e.parity, rows.vectors, token, vector, n);
       }
     }
     if (!gathering) break;
     quant_exchange<true>(a, q, e.parity);
     gathering = false;
   }
-  quant_fill_tiles<ALIGNED>(a, token);
 }
 
 /* Everything after the barrier that follows the last chunk's first pass, quantized or not. Of quantized rows of several chunks
@@ -105,7 +163,7 @@ DEVICE void epilogue_finish(struct epilogue* e, const struct quant& q, const str
         n[j] = vec_fill(0);
         if (vector < rows.vectors) n[j] = quant_norm<T, ALIGNED>(rows, token, vector, row.y[0][j], scale, gamma[j]);
       }
-      quant_row<T, ALIGNED, true>(*e, quant_ready(a, q), rows, a, token, n);
+      quant_row<T, ALIGNED, true>(*e, quant_ready(a, q), rows, a, token, NULL, n);
     }
   }
 }

@@ -53,10 +53,10 @@ KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT(struct epilogue_args) a) 
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct epilogue_gamma<T> gamma[T::vectors];
   struct quant q;
-  if (QUANT) q = quant_begin<CHUNKED>(a.quant);
+  if (QUANT) quant_begin<CHUNKED>(a.quant, &q);
   device_grid_wait();
-  if (QUANT && !CHUNKED) quant_load_scale(a.quant, &q);
   if (!CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_load_row_gamma<T, ALIGNED>(e, rows, gamma);
+  if (QUANT && !CHUNKED) quant_load_scale(a.quant, &q);
   for (int64_t token = device_block(); token < rows.tokens; token += device_blocks()) {
     const uint32_t chunks = CHUNKED ? rows.chunks : 1;
     struct epilogue_row<T, CHUNKED, QUANT ? 0 : 2> row;
@@ -64,6 +64,7 @@ KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT(struct epilogue_args) a) 
       struct vec y[T::vectors], residual[T::vectors];
       epilogue_load<T, ALIGNED>(e, rows, rows.input, rows.input_stride, token, chunk, y);
       epilogue_load<T, ALIGNED>(e, rows, rows.residual_in, rows.residual_in_stride, token, chunk, residual);
+      if (QUANT && token == device_block() && chunk == 0) quant_clear_unused<T, ALIGNED>(a.quant, rows.tokens);
       UNROLL for (int j = 0; j < T::vectors; ++j) y[j] = epilogue_y<T>(rows, y[j], residual[j]);
       epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row, epilogue_spare_of<T, ALIGNED, QUANT>(rows));
     }

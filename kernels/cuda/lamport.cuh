@@ -270,7 +270,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   struct lamport_tickets tickets = {0, 0, 0};
   if (room::tickets) tickets.words = device_shared<2>();
   struct quant q;
-  if (QUANT) q = quant_begin<CHUNKED>(a.quant);
+  if (QUANT) quant_begin<CHUNKED>(a.quant, &q);
 
   device_grid_wait();
   const uint32_t fail = exchange_read(a.exchange, &x);
@@ -286,6 +286,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
     lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
   }
   if (by_ticket) lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
+  if (QUANT) quant_clear_unused<T, ALIGNED>(a.quant, rows.tokens);
   exchange_arrive(a.exchange, &x);
   if (!room::late_advance) exchange_advance(a.exchange, x);
 

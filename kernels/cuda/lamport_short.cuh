@@ -50,7 +50,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
   struct epilogue_gamma<T> gamma;
   float weights[T::per_vector];
   struct quant q;
-  if (QUANT) q = quant_begin<false>(a.quant);
+  struct quant_place quant_place;
 
   device_grid_wait();
   const uint32_t fail = exchange_read(a.exchange, &x);
@@ -77,6 +77,16 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
   device_pin(e.own_segment);
   device_pin(e.lane_segment);
   device_pin(e.lane);
+  if (QUANT) {
+    quant_begin<false>(a.quant, &q);
+    quant_clear_unused<T, true>(a.quant, rows.tokens);
+    if (!TWO) { /* registers */
+      quant_places<T>(e, rows, a.quant, device_block(), &quant_place);
+      device_keep(quant_place.codes);
+      device_keep(quant_place.scale);
+    }
+    q = quant_ready(a.quant, q);
+  }
 
   UNROLL for (int i = 0; i < tokens; ++i) {
     y[i] = vec_fill(0);
@@ -92,7 +102,6 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
   }
   if (epilogue_normalises<QUANT>(rows)) {
     epilogue_weights<T>(rows, gamma, weights);
-    if (QUANT) q = quant_ready(a.quant, q);
     device_barrier();
     if (a.early_trigger && exchange_control_thread()) {
       /* The barrier says that this block has read and cleared its slots. */
@@ -107,7 +116,8 @@ KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args)
         struct vec n = vec_fill(0);
         if (active) n = epilogue_norm<T>(y[i], scale, weights);
         if (active && rows.norm_out) device_store(place[i].norm_out, n);
-        quant_row<T, true, false>(e, q, rows, a.quant, device_block() + i * device_blocks(), &n);
+        quant_row<T, true, false>(e, q, rows, a.quant, device_block() + i * device_blocks(), TWO ? NULL : &quant_place,
+                                   &n);
       } else if (active) {
         device_store(place[i].norm_out, epilogue_norm<T>(y[i], scale, weights));
       }

@@ -106,7 +106,7 @@ KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT(struct sync_rows_args) a) {
   struct exchange x;
   struct lamport_step step = {device_block(), 0};
   struct quant q;
-  if (QUANT) q = quant_begin<CHUNKED>(a.request.quant);
+  if (QUANT) quant_begin<CHUNKED>(a.request.quant, &q);
 
   device_grid_wait();
   const uint32_t fail = exchange_read(exchange, &x);
@@ -117,6 +117,7 @@ KERNEL(CUDA_GROUP_PACKS) sync_rows(KERNEL_ARGUMENT(struct sync_rows_args) a) {
   lamport_prefetch_residual<T>(e, rows, step);
   if (!CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(e, rows);
   if (QUANT && !CHUNKED) quant_load_scale(a.request.quant, &q);
+  if (QUANT) quant_clear_unused<T, ALIGNED>(a.request.quant, rows.tokens);
   exchange_advance(exchange, x);
   sync_wait(exchange, &x, step.token);
 

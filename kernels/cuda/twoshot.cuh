@@ -179,7 +179,7 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   struct vec input[T::vectors], sum[T::vectors], next_sum[T::vectors];
   struct lamport_step step = {device_block(), 0};
   struct quant q;
-  if (QUANT) q = quant_begin<CHUNKED>(a.quant);
+  if (QUANT) quant_begin<CHUNKED>(a.quant, &q);
 
   device_grid_wait();
   const uint32_t fail = exchange_read(a.exchange, &x);
@@ -190,6 +190,7 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   lamport_prefetch_residual<T>(e, rows, step);
   if (!CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(e, rows);
   if (QUANT && !CHUNKED) quant_load_scale(a.quant, &q);
+  if (QUANT) quant_clear_unused<T, ALIGNED>(a.quant, rows.tokens);
   exchange_arrive(a.exchange, &x);
   if (!late_advance) exchange_advance(a.exchange, x);
   {

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/cuda_internal.h"
 #include "test/emu/emu.h"
+#include "test/emu/quant_quotient.h"
 #include "test/gpu/plan.h"
 #include "test/gpu/world.h"
 
@@ -420,6 +421,8 @@ int main(int argc, char** argv) {
     const double end = start + atof(argv[1]);
     for (; world_seconds() < end; round += 64) schedules_run(round, 64, end);
   } else {
+    expect(quant_group_scale_wrong() == 0, "the scales of fp8_group");
+    expect(quant_quotient_wrong_bf16() == 0 && quant_quotient_wrong_fp16() == 0, "the quotients of fp8_token");
     schedules_run(0, ROUNDS, INFINITY);
   }
   printf("%" PRIu64 " operations, %" PRIu64 " launches, %" PRIu64 " switches of threads, %" PRIu64 " stores, %" PRIu64

@@ -88,6 +88,9 @@ DEVICE void device_from_fp16x2(uint32_t word, float* lo, float* hi) {
 
 DEVICE uint32_t device_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 DEVICE uint32_t device_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+DEVICE uint32_t device_max_u16x2(uint32_t a, uint32_t b) {
+  return device_max(a >> 16, b >> 16) << 16 | device_max(a & 0xffff, b & 0xffff);
+}
 DEVICE uint32_t device_mul_high(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
 
 /* ---------------------------------------------------------------- warps and blocks */
