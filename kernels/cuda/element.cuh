@@ -26,6 +26,8 @@ struct element_16bit {
 };
 
 struct element_bf16 : element_16bit {
+  static constexpr bool unpacks_by_conversion = false;
+
   DEVICE void unpack(uint32_t word, float* v) {
     v[0] = device_float(word << 16);
     v[1] = device_float(word & 0xffff0000u);
@@ -35,12 +37,15 @@ struct element_bf16 : element_16bit {
 };
 
 struct element_fp16 : element_16bit {
+  static constexpr bool unpacks_by_conversion = true;
+
   DEVICE void unpack(uint32_t word, float* v) { device_from_fp16x2(word, &v[0], &v[1]); }
   DEVICE uint32_t pack(const float* v) { return device_to_fp16x2(v[0], v[1]); }
   DEVICE uint32_t add(uint32_t a, uint32_t b) { return device_add_fp16x2(a, b); }
 };
 
 struct element_fp32 {
+  static constexpr bool unpacks_by_conversion = false;
   static constexpr int size = 4;
   static constexpr int vectors = 2;
   static constexpr int per_vector = 4;

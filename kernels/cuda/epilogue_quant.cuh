@@ -54,8 +54,7 @@ DEVICE void quant_row_of(const struct epilogue& e, const struct quant& q, const 
   UNROLL for (int j = 0; j < T::vectors; ++j) {
     const uint32_t vector = epilogue_vector<T>(e, 0, j);
     if (vector >= rows.vectors) continue;
-    const struct quant_place place = known ? known[j] : quant_place_of<T, KIND>(a, rows.vectors, token, vector);
-    quant_vector<T, ALIGNED, KIND>(q, place, n[j], magnitude[j]);
+    quant_vector<T, ALIGNED, KIND>(q, a, rows.vectors, token, vector, known ? known + j : NULL, n[j], magnitude[j]);
   }
 }
 
@@ -99,7 +98,7 @@ DEVICE void quant_chunk_vector_of(const struct quant_args& a, const struct quant
   if (quant_gathers(a)) magnitude = quant_gathered<KIND>(a, q, parity, vectors, vector);
   else if (KIND != arfusionQuantFp8) magnitude = quant_share<KIND>(a, quant_magnitude<T>(n));
   if (vector >= vectors) return;
-  quant_vector<T, ALIGNED, KIND>(q, quant_place_of<T, KIND>(a, vectors, token, vector), n, magnitude);
+  quant_vector<T, ALIGNED, KIND>(q, a, vectors, token, vector, NULL, n, magnitude);
 }
 
 template <class T, bool ALIGNED>

@@ -261,6 +261,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   const bool by_ticket = room::tickets && a.by_ticket;
   /* Registers: what has been sent is loaded again when it is needed. */
   constexpr bool reload = QUANT && CHUNKED && T::vectors == 2;
+  constexpr bool keeps_gamma = room::gamma && !(QUANT && T::unpacks_by_conversion); /* registers */
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct exchange x;
   struct vec own[T::vectors], next_own[T::vectors], residual[T::vectors];
@@ -276,12 +277,12 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   const uint32_t fail = exchange_read(a.exchange, &x);
   lamport_load_input<T, ALIGNED>(e, rows, step, own);
   if (room::early) lamport_load_residual<T, ALIGNED>(e, rows, step, residual);
-  if (room::gamma && epilogue_normalises<QUANT>(rows)) epilogue_load_row_gamma<T, ALIGNED>(e, rows, kept_gamma);
+  if (keeps_gamma && epilogue_normalises<QUANT>(rows)) epilogue_load_row_gamma<T, ALIGNED>(e, rows, kept_gamma);
   if (!exchange_check(a.exchange, x, fail)) return;
   lamport_send_step<T, RANKS>(e, a, x.epoch, step, own);
   if (QUANT && !CHUNKED) quant_load_scale(a.quant, &q);
   if (!room::early) lamport_prefetch_residual<T>(e, rows, step);
-  if (!room::gamma && !CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(e, rows);
+  if (!keeps_gamma && !CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(e, rows);
   if ((room::early || by_ticket) && lamport_valid(rows, next)) {
     lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
   }
@@ -340,7 +341,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
 
     if (!epilogue_normalises<QUANT>(rows) && !by_ticket) continue;
     struct epilogue_gamma<T> late_gamma[T::vectors];
-    if (!room::gamma && !CHUNKED && epilogue_normalises<QUANT>(rows)) {
+    if (!keeps_gamma && !CHUNKED && epilogue_normalises<QUANT>(rows)) {
       epilogue_load_row_gamma<T, ALIGNED>(e, rows, late_gamma);
     }
     device_barrier();
@@ -354,7 +355,7 @@ KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
         if (room::late_advance) exchange_advance(a.exchange, x);
         device_grid_trigger();
       }
-      epilogue_finish<T, ALIGNED>(&e, q, rows, a.quant, token, row, room::gamma ? kept_gamma : late_gamma,
+      epilogue_finish<T, ALIGNED>(&e, q, rows, a.quant, token, row, keeps_gamma ? kept_gamma : late_gamma,
                                   lamport_spare<QUANT>(a, x));
     }
     if (by_ticket && lamport_valid(rows, next)) {

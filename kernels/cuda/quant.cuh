@@ -340,14 +340,21 @@ struct quant_place {
 };
 
 template <class T, int KIND>
-DEVICE struct quant_place quant_place_of(const struct quant_args& a, uint32_t vectors, int64_t token, uint32_t vector) {
+DEVICE unsigned char* quant_codes_of(const struct quant_args& a, uint32_t vectors, int64_t token, uint32_t vector) {
   const uint32_t bytes = KIND == arfusionQuantNvfp4 ? T::per_vector / 2 : T::per_vector;
+  return a.codes + (token * vectors + vector) * bytes;
+}
+
+template <int KIND>
+DEVICE unsigned char* quant_scale_place(const struct quant_args& a, uint32_t vectors, int64_t token, uint32_t vector) {
   const uint32_t group = KIND == arfusionQuantFp8Token ? 0 : quant_group(a, vector);
-  struct quant_place place = {a.codes + (token * vectors + vector) * bytes, NULL};
-  if (KIND != arfusionQuantFp8 && vector < vectors && vector == group * a.group_vectors) {
-    place.scale = quant_scale_address<KIND>(a, a.first_token + token, group);
-  }
-  return place;
+  if (KIND == arfusionQuantFp8 || vector >= vectors || vector != group * a.group_vectors) return NULL;
+  return quant_scale_address<KIND>(a, a.first_token + token, group);
+}
+
+template <class T, int KIND>
+DEVICE struct quant_place quant_place_of(const struct quant_args& a, uint32_t vectors, int64_t token, uint32_t vector) {
+  return {quant_codes_of<T, KIND>(a, vectors, token, vector), quant_scale_place<KIND>(a, vectors, token, vector)};
 }
 
 template <class T>
@@ -366,14 +373,22 @@ DEVICE uint32_t quant_gathered(const struct quant_args& a, const struct quant& q
   return vector < vectors ? device_shared_load(quant_largest_address(a, q, parity, quant_group(a, vector))) : 0;
 }
 
-/* Quantizes a vector of the row, given the largest magnitude among those that share its scale. */
+/* `p`: NULL if another thread stores the scale. */
+template <int KIND>
+DEVICE void quant_store_scale(unsigned char* p, const struct quant_scale& s) {
+  if (KIND == arfusionQuantFp8 || !p) return;
+  if (KIND == arfusionQuantFp8Token) device_store_u32(p, s.store);
+  else device_store_u8(p, s.store);
+}
+
+/* Quantizes a vector of the row, given the largest magnitude among those that share its scale. `known`: where it goes, if
+ * that is known; else the scale's address is computed last, since registers are few before. */
 template <class T, bool ALIGNED, int KIND>
-DEVICE void quant_vector(const struct quant& q, const struct quant_place& place, const struct vec& n, uint32_t magnitude) {
+DEVICE void quant_vector(const struct quant& q, const struct quant_args& a, uint32_t vectors, int64_t token, uint32_t vector,
+                         const struct quant_place* known, const struct vec& n, uint32_t magnitude) {
   const struct quant_scale s = quant_scale_of<T, KIND>(q, magnitude);
-  quant_store_codes<T, ALIGNED, KIND>(place.codes, n, s);
-  if (KIND == arfusionQuantFp8 || !place.scale) return;
-  if (KIND == arfusionQuantFp8Token) device_store_u32(place.scale, s.store);
-  else device_store_u8(place.scale, s.store);
+  quant_store_codes<T, ALIGNED, KIND>(known ? known->codes : quant_codes_of<T, KIND>(a, vectors, token, vector), n, s);
+  quant_store_scale<KIND>(known ? known->scale : quant_scale_place<KIND>(a, vectors, token, vector), s);
 }
 
 #endif

@@ -172,7 +172,7 @@ KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) 
   constexpr bool scarce = CHUNKED || (T::vectors == 2 && RANKS == 4);
   constexpr bool late_advance = !CHUNKED && T::vectors == 1 && RANKS != 8;
   /* And each step is added up only when it is collected. */
-  constexpr bool late_reduce = QUANT && T::vectors == 2;
+  constexpr bool late_reduce = QUANT && (T::vectors == 2 || (CHUNKED && T::unpacks_by_conversion));
   const struct rows_args& rows = a.rows;
   struct epilogue e = epilogue_begin<T, CHUNKED>();
   struct exchange x;
