@@ -58,6 +58,12 @@ int bench_parse_algorithm(const char* text, arfusionAlgorithm_t* algorithm) {
   return -1;
 }
 
+int bench_parse_device(const char* text, const char** device) {
+  if (strcmp(text, "host") != 0 && strcmp(text, "cuda") != 0) return -1;
+  *device = text;
+  return 0;
+}
+
 int bench_parse_quant(const char* text, arfusionQuant_t* quantization) {
   for (size_t i = 0; i < QUANTIZATIONS; i++) {
     if (strcmp(text, quantizations[i]) != 0) continue;

@@ -117,16 +117,7 @@ static int expect_quantized(const struct bench_case* c, int output, const void* 
   int other = output == OUTPUT_QUANT ? OUTPUT_SCALE : OUTPUT_QUANT;
   void* unused = malloc(case_output_bytes(c, (enum case_output)other) + 1);
   if (unused == NULL) return -1;
-  struct reference_quant quant = {.dtype = c->dtype,
-                                  .quantization = c->quantization,
-                                  .layout = c->layout,
-                                  .group = c->group,
-                                  .tokens = c->tokens,
-                                  .hidden = c->hidden,
-                                  .all_tokens = c->tokens,
-                                  .scale = c->scale,
-                                  .scales = output == OUTPUT_SCALE ? out : unused};
-  reference_quant(&quant, n, output == OUTPUT_QUANT ? out : unused);
+  reference_quant_case(c, n, output == OUTPUT_QUANT ? out : unused, output == OUTPUT_SCALE ? out : unused);
   free(unused);
   return 0;
 }

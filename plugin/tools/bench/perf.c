@@ -63,8 +63,7 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
   switch (key) {
     case 'j': options->json = text; return 0;
     case 'd':
-      if (strcmp(text, "host") != 0 && strcmp(text, "cuda") != 0) argp_error(state, "--device is host or cuda");
-      options->device = text;
+      if (bench_parse_device(text, &options->device) != 0) argp_error(state, "--device is host or cuda");
       return 0;
     case 'q':
       if (bench_parse_quant(text, &options->plan.quantization) != 0) {

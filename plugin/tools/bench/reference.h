@@ -39,4 +39,8 @@ struct reference_quant {
 };
 void reference_quant(const struct reference_quant* quant, const void* n, unsigned char* codes);
 
+/* The same of a whole case. */
+struct bench_case;
+void reference_quant_case(const struct bench_case* c, const void* n, unsigned char* codes, void* scales);
+
 #endif

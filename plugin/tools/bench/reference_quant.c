@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "plugin/tools/bench/bench.h"
+#include "plugin/tools/bench/case.h"
 #include "plugin/tools/bench/number.h"
 #include "plugin/tools/bench/reference.h"
 
@@ -139,4 +140,17 @@ void reference_quant(const struct reference_quant* q, const void* n, unsigned ch
       case arfusionQuantNone: break;
     }
   }
+}
+
+void reference_quant_case(const struct bench_case* c, const void* n, unsigned char* codes, void* scales) {
+  const struct reference_quant quant = {.dtype = c->dtype,
+                                        .quantization = c->quantization,
+                                        .layout = c->layout,
+                                        .group = c->group,
+                                        .tokens = c->tokens,
+                                        .hidden = c->hidden,
+                                        .all_tokens = c->tokens,
+                                        .scale = c->scale,
+                                        .scales = scales};
+  reference_quant(&quant, n, codes);
 }

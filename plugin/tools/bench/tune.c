@@ -47,8 +47,7 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
   switch (key) {
     case 'o': options->output = text; return 0;
     case 'd':
-      if (strcmp(text, "host") != 0 && strcmp(text, "cuda") != 0) argp_error(state, "--device is host or cuda");
-      options->device = text;
+      if (bench_parse_device(text, &options->device) != 0) argp_error(state, "--device is host or cuda");
       return 0;
     case ARGP_KEY_ARG: argp_error(state, "%s: unexpected argument", text); return 0;
     default: return perf_plan_parse(&options->plan, key, text, state);
