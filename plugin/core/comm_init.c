@@ -28,7 +28,7 @@ struct record {
   int32_t rank, nranks;
   int32_t result; /* arfusionResult_t of what this rank checked by itself */
   int32_t is_host;
-  int32_t has_table; /* ARFUSION_TUNING_FILE is set; `table` is what it holds */
+  int32_t has_table; /* ARFUSION_TUNING_FILE has one for this rank: `table` */
   uint64_t host;
   int64_t max_tokens, hidden, data_type;
   int64_t settings[SETTING_COUNT];
@@ -91,7 +91,6 @@ static arfusionResult_t device_check(const struct context* ctx, int dev) {
   return arfusionSuccess;
 }
 
-/* Communicators of other rank counts route nothing, so that no file can be for them. */
 static arfusionResult_t tuning_file_read(const struct context* ctx, int dev, struct record* record) {
   const char* path = ctx->settings.text[SETTING_TUNING_FILE];
   arfusionProperties_t properties = {.size = sizeof properties};
@@ -101,8 +100,9 @@ static arfusionResult_t tuning_file_read(const struct context* ctx, int dev, str
                                        .compute_major = record->facts.compute_major,
                                        .compute_minor = record->facts.compute_minor,
                                        .nranks = record->nranks};
-  record->has_table = 1;
-  return tuning_read(path, &target, &record->table);
+  FORWARD_IF_ERROR(tuning_read(path, &target, &record->has_table, &record->table));
+  if (!record->has_table) LOG_INFO(ARFUSION_LOG_TUNING, "%s has no table for %d ranks", path, record->nranks);
+  return arfusionSuccess;
 }
 
 static void record_fill(struct record* record, const struct context* ctx, int dev, const arfusionConfig_t* callers,

@@ -107,13 +107,19 @@ static const char* line_value(const struct reader* reader, const char* key) {
   return at;
 }
 
-/* Reads the next line, which must begin with `key`. */
-static arfusionResult_t line_expect(struct reader* reader, const char* key, const char* form, const char** value) {
-  FORWARD_IF_ERROR(line_next(reader));
+/* The line must begin with `key`. */
+static arfusionResult_t line_begins(const struct reader* reader, const char* key, const char* form,
+                                    const char** value) {
   *value = line_value(reader, key);
   if (*value) return arfusionSuccess;
   if (reader->line[0] == '\0') return line_error(reader, "the file ends where '%s' is expected", form);
   return line_error(reader, "'%.*s' where '%s' is expected", SHOWN, reader->line, form);
+}
+
+/* Reads the next line, which must begin with `key`. */
+static arfusionResult_t line_expect(struct reader* reader, const char* key, const char* form, const char** value) {
+  FORWARD_IF_ERROR(line_next(reader));
+  return line_begins(reader, key, form, value);
 }
 
 /* A whole number that ends where a word does; *rest is what follows it. */
@@ -133,14 +139,14 @@ static int bytes_parse(const char* text, int64_t* bytes, const char** rest) {
   return number_parse(text, bytes, rest) && *bytes > 0 && *bytes < INT64_MAX;
 }
 
-/* ---------------------------------------------------------------- the parts of a file */
+/* ---------------------------------------------------------------- the parts of a table */
 
-static arfusionResult_t version_read(struct reader* reader) {
+static arfusionResult_t version_read(const struct reader* reader) {
   const char *value, *rest;
   int64_t version;
   char form[48];
   snprintf(form, sizeof form, "%s %d", TUNING_FORMAT, TUNING_VERSION);
-  FORWARD_IF_ERROR(line_expect(reader, TUNING_FORMAT, form, &value));
+  FORWARD_IF_ERROR(line_begins(reader, TUNING_FORMAT, form, &value));
   if (number_parse(value, &version, &rest) && *rest == '\0' && version == TUNING_VERSION) return arfusionSuccess;
   return line_error(reader, "version '%.*s', this plugin reads version %d", SHOWN, value, TUNING_VERSION);
 }
@@ -152,35 +158,35 @@ static int arch_is_one(const char* text) {
   return !strncmp(text, "sm_", 3) && number_parse(text + 3, &number, &rest) && *rest == '\0';
 }
 
-static arfusionResult_t target_read(struct reader* reader, const struct tuning_target* target) {
-  const char *value, *rest;
+/* What a table is for, against what is looked for. */
+struct match {
+  int device;
+  int nranks; /* the table's */
+};
+
+static arfusionResult_t device_read(struct reader* reader, const struct tuning_target* target, struct match* match) {
+  const char* value;
   char arch[TUNING_ARCH_BYTES];
-  int64_t nranks;
   FORWARD_IF_ERROR(line_expect(reader, "arch", "arch sm_NN or host", &value));
   tuning_arch(target->compute_major, target->compute_minor, arch);
   if (!arch_is_one(value)) return line_error(reader, "'%.*s' is no architecture: sm_NN or host", SHOWN, value);
-  if (strcmp(value, arch) != 0) {
-    return line_error(reader, "the table is for %.*s, this device is %s (%s)", SHOWN, value, arch, target->gpu);
-  }
+  match->device = strcmp(value, arch) == 0;
   FORWARD_IF_ERROR(line_next(reader));
   value = line_value(reader, "gpu");
-  if (value) {
-    if (strcmp(value, target->gpu) != 0) {
-      return line_error(reader, "the table is for '%.*s', this device is '%s'", SHOWN, value, target->gpu);
-    }
-    FORWARD_IF_ERROR(line_next(reader));
-  }
-  value = line_value(reader, "ranks");
-  if (!value) {
-    return reader->line[0] ? line_error(reader, "'%.*s' where 'ranks NUMBER' is expected", SHOWN, reader->line)
-                           : line_error(reader, "the file ends where 'ranks NUMBER' is expected");
-  }
+  if (!value) return arfusionSuccess;
+  if (strcmp(value, target->gpu) != 0) match->device = 0;
+  return line_next(reader);
+}
+
+static arfusionResult_t target_read(struct reader* reader, const struct tuning_target* target, struct match* match) {
+  const char *value, *rest;
+  int64_t nranks;
+  FORWARD_IF_ERROR(device_read(reader, target, match));
+  FORWARD_IF_ERROR(line_begins(reader, "ranks", "ranks NUMBER", &value));
   if (!number_parse(value, &nranks, &rest) || *rest || nranks < 2 || nranks > ARFUSION_MAX_RANKS) {
     return line_error(reader, "ranks is '%.*s', a number from 2 to %d", SHOWN, value, ARFUSION_MAX_RANKS);
   }
-  if (nranks != target->nranks) {
-    return line_error(reader, "the table is for %d ranks, the communicator has %d", (int)nranks, target->nranks);
-  }
+  match->nranks = (int)nranks;
   return arfusionSuccess;
 }
 
@@ -230,16 +236,35 @@ static arfusionResult_t slower_read(struct reader* reader, struct route_table* t
                     (long long)INT64_MAX - 1);
 }
 
-static arfusionResult_t text_read(struct reader* reader, const struct tuning_target* target, struct route_table* out) {
-  struct route_table table = {0};
-  FORWARD_IF_ERROR(version_read(reader));
-  FORWARD_IF_ERROR(target_read(reader, target));
-  FORWARD_IF_ERROR(segments_read(reader, &table));
-  FORWARD_IF_ERROR(slower_read(reader, &table));
+/* Every table is read, also those for others: what is wrong with a file is not for one rank count alone to find. */
+static arfusionResult_t text_read(struct reader* reader, const struct tuning_target* target, int* found,
+                                  struct route_table* out) {
+  char arch[TUNING_ARCH_BYTES];
+  int device = 0, taken_at = 0;
   FORWARD_IF_ERROR(line_next(reader));
-  if (reader->line[0]) return line_error(reader, "'%.*s' after the table's end", SHOWN, reader->line);
-  *out = table;
-  return arfusionSuccess;
+  do {
+    struct match match = {0};
+    struct route_table table = {0};
+    const int number = reader->number;
+    FORWARD_IF_ERROR(version_read(reader));
+    FORWARD_IF_ERROR(target_read(reader, target, &match));
+    FORWARD_IF_ERROR(segments_read(reader, &table));
+    FORWARD_IF_ERROR(slower_read(reader, &table));
+    device |= match.device;
+    if (match.device && match.nranks == target->nranks) {
+      if (taken_at) {
+        reader->number = number;
+        return line_error(reader, "a second table for %d ranks, the first is at line %d", match.nranks, taken_at);
+      }
+      taken_at = number;
+      *out = table;
+    }
+    FORWARD_IF_ERROR(line_next(reader));
+  } while (reader->line[0]);
+  *found = taken_at != 0;
+  if (device) return arfusionSuccess;
+  tuning_arch(target->compute_major, target->compute_minor, arch);
+  return line_error(reader, "no table in the file is for this device, %s (%s)", arch, target->gpu);
 }
 
 /* ---------------------------------------------------------------- the file */
@@ -269,8 +294,10 @@ static arfusionResult_t file_load(const char* path, char* text, size_t bytes, si
   return result;
 }
 
-arfusionResult_t tuning_read(const char* path, const struct tuning_target* target, struct route_table* table) {
+arfusionResult_t tuning_read(const char* path, const struct tuning_target* target, int* found,
+                             struct route_table* table) {
   struct reader reader = {.path = path};
+  struct route_table read = {0};
   size_t length = 0;
   char* text = malloc(FILE_BYTES + 1);
   if (!text) return error_set(arfusionSystemError, "out of memory for the tuning file %s", path);
@@ -283,7 +310,9 @@ arfusionResult_t tuning_read(const char* path, const struct tuning_target* targe
   if (result == arfusionSuccess) {
     reader.at = text;
     reader.end = text + length;
-    result = text_read(&reader, target, table);
+    *found = 0;
+    result = text_read(&reader, target, found, &read);
+    if (result == arfusionSuccess && *found) *table = read;
   }
   free(text);
   return result;

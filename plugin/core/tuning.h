@@ -14,7 +14,8 @@
  *   up_to unlimited twoshot         the last one
  *   slower_from never               or bytes; counts with ARFUSION_PREFER=speed
  *
- * Lines that begin with # and empty ones may be anywhere. At most 64 KiB, at most 255 characters a line.
+ * Several tables may follow one another, for other rank counts and other GPUs: files of tune's, put together. Lines that
+ * begin with # and empty ones may be anywhere. At most 64 KiB, at most 255 characters a line.
  */
 #ifndef ARFUSION_CORE_TUNING_H_
 #define ARFUSION_CORE_TUNING_H_
@@ -44,9 +45,11 @@ static inline void tuning_arch(int compute_major, int compute_minor, char arch[T
   }
 }
 
-/* Reads a file for `target`. arfusionInvalidArgument, with file, line and what is allowed, for one that is missing,
- * malformed, or for another target or version; `table` is then as it was. */
-arfusionResult_t tuning_read(const char* path, const struct tuning_target* target, struct route_table* table);
+/* Reads the table for `target`. With tables for the device, but none of that many ranks, *found is 0 and `table` as it
+ * was. arfusionInvalidArgument, with file, line and what is allowed, for a file that is missing, malformed, of another
+ * version, for other devices alone, or has two tables for the target; `table` is then as it was. */
+arfusionResult_t tuning_read(const char* path, const struct tuning_target* target, int* found,
+                             struct route_table* table);
 
 /* The table for GPUs of this architecture; there is one for each (see tuning_builtin.c). Returns where it is from:
  * "measured", "from a model", ... */

@@ -45,7 +45,19 @@ printf "${head}up_to unlimited twoshot\nslower_from 64\n" >"$scratch/twoshot"
 ARFUSION_TUNING_FILE=$scratch/twoshot run 0 perf --tokens 1 --hidden 64
 routed twoshot
 
+# ---- files put together: each rank count takes its own table, or the one that is built in
+cat "$scratch/twoshot" "$scratch/three" >"$scratch/both"
+ARFUSION_TUNING_FILE=$scratch/both run 0 perf --tokens 1 --hidden 64
+routed twoshot
+for ranks in 3 4; do
+  ARFUSION_TUNING_FILE=$scratch/both ARFUSION_DEBUG=info run 0 perf --tokens 1 --hidden 64 --ranks $ranks
+  [ "$(grep -c "of $ranks, host, table (ARFUSION_TUNING_FILE)" "$scratch/err")" = $((ranks == 3 ? 3 : 0)) ] ||
+    fail "not the table of $ranks ranks: $(cat "$scratch/err")"
+done
+said "both has no table for 4 ranks"
+
 # ---- every file that is wrong, with its line
+tail='up_to unlimited twoshot\nslower_from never\n'
 wrong() { # wrong LINE TEXT FILE
   printf "$3" >"$scratch/wrong"
   ARFUSION_TUNING_FILE=$scratch/wrong run 2 perf --tokens 1 --hidden 64
@@ -53,10 +65,9 @@ wrong() { # wrong LINE TEXT FILE
 }
 wrong 1 'arfusion-tuning 1' '{"version": 1}\n'
 wrong 1 'this plugin reads version 1' 'arfusion-tuning 2\n'
-wrong 2 'for sm_90, this device is host' 'arfusion-tuning 1\narch sm_90\n'
+wrong 5 'for this device, host' "arfusion-tuning 1\\narch sm_90\\nranks 2\\n$tail"
 wrong 2 'no architecture' 'arfusion-tuning 1\narch hopper\n'
-wrong 3 "for 'NVIDIA H200'" 'arfusion-tuning 1\narch host\ngpu NVIDIA H200\n'
-wrong 3 'for 4 ranks, the communicator has 2' 'arfusion-tuning 1\narch host\nranks 4\n'
+wrong 6 'for this device, host' "arfusion-tuning 1\\narch host\\ngpu NVIDIA H200\\nranks 2\\n$tail"
 wrong 3 'ranks is' 'arfusion-tuning 1\narch host\nranks many\n'
 wrong 3 'file ends' "$head"
 wrong 4 'from 1 to' "${head}up_to 99999999999999999999 twoshot\n"
@@ -65,7 +76,8 @@ wrong 5 'rise' "${head}up_to 5 twoshot\nup_to 4 twoshot\n"
 wrong 5 'slower_from' "${head}up_to unlimited twoshot\nslower_from sometimes\n"
 wrong 4 '0x00' "${head}up_to 5 two\\000shot\n"
 wrong 4 '300 characters' "$head$(printf '#%.0s' $(seq 300))\n"
-wrong 6 'end' "${head}up_to unlimited twoshot\nslower_from never\nmore\n"
+wrong 6 "'more' where" "$head${tail}more\\n"
+wrong 6 'second table for 2 ranks' "$head$tail$head$tail"
 ARFUSION_TUNING_FILE=$scratch/missing run 2 perf --tokens 1 --hidden 64
 one_line "$scratch/missing: No such file"
 ARFUSION_TUNING_FILE=$scratch run 2 perf --tokens 1 --hidden 64

@@ -154,6 +154,7 @@ static void the_plugin_reads_what_is_written(void** state) {
   close(mkstemp(path));
   for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
     for (int t = 0; t < 2; t++) {
+      int found = 0;
       struct route_table read;
       char arch[TUNING_ARCH_BYTES];
       FILE* file = fopen(path, "we");
@@ -161,7 +162,8 @@ static void the_plugin_reads_what_is_written(void** state) {
       tuning_arch(targets[t].compute_major, targets[t].compute_minor, arch);
       tune_write(file, arch, targets[t].compute_major ? targets[t].gpu : NULL, targets[t].nranks, &tables[i]);
       assert_int_equal(fclose(file), 0);
-      assert_int_equal(tuning_read(path, &targets[t], &read), arfusionSuccess);
+      assert_int_equal(tuning_read(path, &targets[t], &found, &read), arfusionSuccess);
+      assert_true(found);
       assert_true(tuning_equal(&read, &tables[i]));
     }
   }

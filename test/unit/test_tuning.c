@@ -52,14 +52,23 @@ static void expect_error(const struct tuning_target* target, const char* words) 
   struct route_table table, before;
   memset(&table, 0x5a, sizeof table);
   memcpy(&before, &table, sizeof table);
-  assert_int_equal(tuning_read(path, target, &table), arfusionInvalidArgument);
+  int found;
+  assert_int_equal(tuning_read(path, target, &found, &table), arfusionInvalidArgument);
   if (!support_text_has(error_last(), words)) fail_msg("'%s' has not '%s'", error_last(), words);
   assert_true(support_text_has(error_last(), "ARFUSION_TUNING_FILE"));
   assert_non_null(strstr(error_last(), path));
   assert_memory_equal(&table, &before, sizeof table);
 }
 
+/* The file as it is has a table for `target`. */
+static void expect_table(const struct tuning_target* target, struct route_table* table) {
+  int found = 0;
+  if (tuning_read(path, target, &found, table) != arfusionSuccess) fail_msg("%s", error_last());
+  assert_true(found);
+}
+
 #define H "arfusion-tuning 1\narch host\nranks 2\n" /* a head that is right */
+#define T "up_to unlimited twoshot\nslower_from never\n" /* and the rest */
 
 /* ---------------------------------------------------------------- what is read */
 
@@ -69,7 +78,7 @@ static void a_whole_file_is_read(void** state) {
   write_text("# made by hand\n\n  arfusion-tuning\t1 \r\n\tarch   sm_90\r\ngpu NVIDIA H200  \n#gpu\n   # ranks 3\n"
              "ranks 4\nup_to 65536 oneshot_lamport\nup_to  1048576\toneshot_sync\nup_to unlimited twoshot\n"
              "slower_from 9223372036854775806");
-  assert_int_equal(tuning_read(path, &h200, &table), arfusionSuccess);
+  expect_table(&h200, &table);
   assert_int_equal(table.automatic[0].up_to_bytes, 65536);
   assert_int_equal(table.automatic[0].algorithm, arfusionAlgoOneshotLamport);
   assert_int_equal(table.automatic[1].up_to_bytes, 1048576);
@@ -83,7 +92,7 @@ static void a_file_may_leave_out_the_gpus_name(void** state) {
   (void)state;
   struct route_table table;
   write_text("arfusion-tuning 1\narch sm_90\nranks 4\nup_to unlimited twoshot\nslower_from never\n# end\n");
-  assert_int_equal(tuning_read(path, &h200, &table), arfusionSuccess);
+  expect_table(&h200, &table);
   assert_int_equal(table.automatic[0].algorithm, arfusionAlgoTwoshot);
   assert_true(table.automatic[0].up_to_bytes == INT64_MAX && table.slower_from_bytes == INT64_MAX);
 }
@@ -97,7 +106,7 @@ static void the_most_segments_and_the_longest_line_are_read(void** state) {
   strcpy(text + length + 255, "\nup_to 1 twoshot\nup_to 2 twoshot\nup_to 3 twoshot\nup_to 4 twoshot\nup_to 5 twoshot\n"
          "up_to 6 twoshot\nup_to 9223372036854775806 twoshot\nup_to unlimited oneshot_sync\nslower_from 1\n");
   write_text(text);
-  assert_int_equal(tuning_read(path, &host, &table), arfusionSuccess);
+  expect_table(&host, &table);
   assert_int_equal(table.automatic[ROUTE_MAX_SEGMENTS - 1].algorithm, arfusionAlgoOneshotSync);
   assert_int_equal(table.slower_from_bytes, 1);
 }
@@ -163,8 +172,11 @@ static void every_wrong_line_is_named(void** state) {
       {H "up_to unlimited twoshot\nslower_from nevermore\n", "line 5|slower_from 'nevermore'"},
       {H "up_to unlimited twoshot\nslower_from 9223372036854775807\n", "line 5|slower_from '9223372036854775807'"},
       {H "up_to unlimited twoshot\nslower_from 7 8\n", "line 5|slower_from '7 8'"},
-      {H "up_to unlimited twoshot\nslower_from never\nslower_from never\n", "line 6|'slower_from never'|end"},
-      {H "up_to unlimited twoshot\nslower_from never\n\nhello\n", "line 7|'hello'|end"},
+      {H "up_to unlimited twoshot\nslower_from never\nslower_from never\n", "line 6|'slower_from never'|arfusion-tuning 1"},
+      {H "up_to unlimited twoshot\nslower_from never\n\nhello\n", "line 7|'hello'|arfusion-tuning 1"},
+      {H T H T, "line 6|second table for 2 ranks|line 1"},
+      {H T "arfusion-tuning 1\narch host\nranks 3\nup_to 5 twoshot\n", "line 9|ends|up_to BYTES"},
+      {"arfusion-tuning 1\narch sm_90\nranks 2\n" T H "up_to 5 ring\n", "line 9|'ring' is no algorithm"},
       {H "up_to 5 two\x01shot\n", "line 4|0x01|text"},
       {H "up_to 5 two\x7fshot\n", "line 4|0x7f|text"},
       {"\xff\xfe" "a", "line 1|arfusion-tuning 1"},
@@ -190,24 +202,52 @@ static void nul_bytes_and_long_lines_are_named(void** state) {
   expect_error(&host, "line 1|0x00");
 }
 
-static void other_targets_are_named(void** state) {
+static void files_for_other_devices_alone_are_named(void** state) {
   (void)state;
   static const struct {
     const char *text, *words;
   } other[] = {
-      {"arfusion-tuning 1\narch sm_80\n", "line 2|for sm_80|sm_90|NVIDIA H200"},
-      {"arfusion-tuning 1\narch host\n", "line 2|for host|sm_90"},
-      {"arfusion-tuning 1\narch sm_90\n\ngpu NVIDIA H100 80GB HBM3\n", "line 4|'NVIDIA H100 80GB HBM3'|'NVIDIA H200'"},
-      {"arfusion-tuning 1\narch sm_90\ngpu\n", "line 3|''|'NVIDIA H200'"},
-      {"arfusion-tuning 1\narch sm_90\ngpu NVIDIA H200\nranks 2\n", "line 4|for 2 ranks|has 4"},
-      {"arfusion-tuning 1\narch sm_90\nranks 8\n", "line 3|for 8 ranks|has 4"},
+      {"arfusion-tuning 1\narch sm_80\nranks 4\n" T, "line 5|no table|sm_90|NVIDIA H200"},
+      {H T, "no table|sm_90"},
+      {"arfusion-tuning 1\narch sm_90\n\ngpu NVIDIA H100 80GB HBM3\nranks 4\n" T, "no table|sm_90 (NVIDIA H200)"},
+      {"arfusion-tuning 1\narch sm_90\ngpu\nranks 4\n" T H T, "line 11|no table|sm_90 (NVIDIA H200)"},
   };
   for (size_t i = 0; i < sizeof other / sizeof other[0]; ++i) {
     write_text(other[i].text);
     expect_error(&h200, other[i].words);
   }
-  write_text("arfusion-tuning 1\narch sm_90\n");
-  expect_error(&host, "line 2|for sm_90|is host");
+  write_text("arfusion-tuning 1\narch sm_90\nranks 2\n" T);
+  expect_error(&host, "no table|host");
+}
+
+static void one_of_several_tables_is_taken(void** state) {
+  (void)state;
+  struct tuning_target target = h200;
+  struct route_table table;
+  write_text(H T "arfusion-tuning 1\narch sm_90\nranks 2\nup_to 7 twoshot\nup_to unlimited oneshot_sync\nslower_from 8\n"
+             "arfusion-tuning 1\narch sm_90\ngpu NVIDIA H100 80GB HBM3\nranks 4\nup_to unlimited oneshot_sync\n"
+             "slower_from never\n# another\narfusion-tuning 1\narch sm_90\ngpu NVIDIA H200\nranks 4\n"
+             "up_to 9 oneshot_lamport\n" T);
+  expect_table(&host, &table);
+  assert_int_equal(table.automatic[0].algorithm, arfusionAlgoTwoshot);
+  expect_table(&h200, &table);
+  assert_int_equal(table.automatic[0].up_to_bytes, 9);
+  assert_true(table.slower_from_bytes == INT64_MAX);
+  target.nranks = 2;
+  expect_table(&target, &table);
+  assert_int_equal(table.automatic[0].up_to_bytes, 7);
+  assert_int_equal(table.slower_from_bytes, 8);
+}
+
+static void a_rank_count_without_a_table_is_no_error(void** state) {
+  (void)state;
+  struct tuning_target target = h200;
+  struct route_table table = {.slower_from_bytes = 5};
+  int found = 1;
+  write_text("arfusion-tuning 1\narch sm_90\nranks 2\n" T);
+  assert_int_equal(tuning_read(path, &target, &found, &table), arfusionSuccess);
+  assert_int_equal(found, 0);
+  assert_int_equal(table.slower_from_bytes, 5);
 }
 
 /* ---------------------------------------------------------------- what is wrong with a file */
@@ -234,7 +274,7 @@ static void a_huge_file_is_named(void** state) {
   struct route_table table;
   for (size_t i = strlen(text); i < sizeof text; ++i) text[i] = i % 8 ? '#' : '\n';
   write_bytes(text, LIMIT);
-  assert_int_equal(tuning_read(path, &host, &table), arfusionSuccess);
+  expect_table(&host, &table);
   write_bytes(text, LIMIT + 1);
   expect_error(&host, "larger than 65536 bytes");
   assert_int_equal(truncate(path, (off_t)1 << 40), 0); /* no more is read of it than needs be */
@@ -324,7 +364,9 @@ int main(void) {
       cmocka_unit_test(the_most_segments_and_the_longest_line_are_read),
       cmocka_unit_test(every_wrong_line_is_named),
       cmocka_unit_test(nul_bytes_and_long_lines_are_named),
-      cmocka_unit_test(other_targets_are_named),
+      cmocka_unit_test(files_for_other_devices_alone_are_named),
+      cmocka_unit_test(one_of_several_tables_is_taken),
+      cmocka_unit_test(a_rank_count_without_a_table_is_no_error),
       cmocka_unit_test(files_that_cannot_be_read_are_named),
       cmocka_unit_test(a_huge_file_is_named),
       cmocka_unit_test(tables_are_compared_and_told),

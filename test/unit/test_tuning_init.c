@@ -240,6 +240,17 @@ static void ranks_that_disagree_are_named_with_their_tables(void** state) {
                  "then oneshot_sync'|rank 2 has|slower from 99 bytes");
 }
 
+static void a_file_for_other_rank_counts_leaves_the_table_that_is_built_in(void** state) {
+  (void)state;
+  void *ctx, *comms[3];
+  write_text(table_file, table_text);
+  support_setting("ARFUSION_TUNING_FILE", table_file);
+  make(3, &ctx, comms);
+  assert_int_equal(route_of(comms[0], 4, arfusionAlgoAuto).algorithm, arfusionAlgoOneshotLamport); /* its: two-shot */
+  assert_int_equal(route_of(comms[0], 5, arfusionAlgoAuto).algorithm, arfusionAlgoOneshotSync);
+  end(3, ctx, comms);
+}
+
 static void a_file_that_is_wrong_on_one_rank_fails_all(void** state) {
   (void)state;
   write_text(table_file, table_text);
@@ -256,13 +267,12 @@ static void a_file_that_is_wrong_on_all_ranks_fails_all(void** state) {
   (void)state;
   char long_path[256];
   write_text(table_file, table_text);
-  expect_meeting(3, table_file, -1, NULL, arfusionInvalidArgument, "table.txt, line 4|for 2 ranks|has 3");
-  write_text(other_file, "arfusion-tuning 1\narch sm_90\n");
-  expect_meeting(2, other_file, -1, NULL, arfusionInvalidArgument, "other.txt, line 2|for sm_90|host");
+  write_text(other_file, "arfusion-tuning 1\narch sm_90\nranks 2\nup_to unlimited twoshot\nslower_from never\n");
+  expect_meeting(2, other_file, -1, NULL, arfusionInvalidArgument, "other.txt, line 5|no table|host");
   /* The longest name that a setting takes leaves room for what is wrong with it. */
   memset(long_path, '/', sizeof long_path);
   memcpy(long_path + sizeof long_path - 1 - strlen(other_file), other_file, strlen(other_file) + 1);
-  expect_meeting(2, long_path, -1, NULL, arfusionInvalidArgument, "other.txt, line 2|for sm_90|host");
+  expect_meeting(2, long_path, -1, NULL, arfusionInvalidArgument, "other.txt, line 5|no table|host");
 }
 
 #define TEST(function) cmocka_unit_test_teardown(function, settings_unset)
@@ -275,6 +285,7 @@ int main(void) {
       TEST(a_communicator_that_routes_nothing_needs_no_table),
       TEST(equal_tables_in_other_files_are_no_disagreement),
       TEST(ranks_that_disagree_are_named_with_their_tables),
+      TEST(a_file_for_other_rank_counts_leaves_the_table_that_is_built_in),
       TEST(a_file_that_is_wrong_on_one_rank_fails_all),
       TEST(a_file_that_is_wrong_on_all_ranks_fails_all),
   };
