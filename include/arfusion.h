@@ -108,6 +108,10 @@ ARFUSION_API arfusionResult_t arfusionCommGetWorkspaceMetadata(arfusionComm_t co
 ARFUSION_API arfusionResult_t arfusionAllReduce(arfusionComm_t comm, const arfusionRequest_t* request, void* stream,
                                                 arfusionRoute_t* route);
 
+/* Only what follows the sum, of a request of pattern residual_rmsnorm whose `input` already holds it: the plugin's epilogue
+ * on `stream`. Waits for no other rank. What it cannot do (a data type, a hidden, a quantization) is an error. */
+ARFUSION_API arfusionResult_t arfusionEpilogue(arfusionComm_t comm, const arfusionRequest_t* request, void* stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -342,3 +342,9 @@ arfusionResult_t arfusionAllReduce(arfusionComm_t comm, const arfusionRequest_t*
 #endif
   return complete_on_host(comm, &dense);
 }
+
+arfusionResult_t arfusionEpilogue(arfusionComm_t comm, const arfusionRequest_t* request, void* stream) {
+  NOT_NULL(comm);
+  FORWARD_PLUGIN(comm->library, epilogue(comm->plugin_comm, request, stream));
+  return arfusionSuccess;
+}

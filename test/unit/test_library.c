@@ -237,6 +237,8 @@ static arfusionResult_t bad_arguments(int unused, void* argument, struct support
   IS_ERROR(arfusionAllReduce(NULL, &request, NULL, NULL), "comm is NULL");
   IS_ERROR(arfusionAllReduce(comms[0], NULL, NULL, NULL), "request is NULL");
   IS_ERROR(arfusionAllReduce(comms[0], &request, NULL, NULL), "request.hidden is 0");
+  IS_ERROR(arfusionEpilogue(NULL, &request, NULL), "comm is NULL");
+  IS_ERROR(arfusionEpilogue(comms[0], &request, NULL), "request.hidden is 0");
 #undef IS_ERROR
   CHECK(!none);
   CHECK(operations_right(comms, 2));
@@ -288,6 +290,28 @@ static arfusionResult_t aborting(int unused, void* argument, struct support_outc
 static void an_abort_ends_it(void** state) {
   (void)state;
   in_processes(1, aborting, NULL);
+}
+
+/* ---------------------------------------------------------------- the epilogue alone */
+
+/* One rank's input as the sum: the operation of one rank. */
+static arfusionResult_t epilogue(int unused, void* argument, struct support_outcome* outcome) {
+  arfusionComm_t comms[2];
+  struct support_tensors tensors;
+  arfusionRequest_t request = support_request(&tensors, 0);
+  (void)unused;
+  (void)argument;
+  (void)outcome;
+  CHECK(arfusionCommInitAll(comms, 2, NULL, &small) == arfusionSuccess);
+  CHECK(arfusionEpilogue(comms[0], &request, NULL) == arfusionSuccess);
+  CHECK(support_outputs_right(&tensors, 1));
+  for (int r = 0; r < 2; ++r) CHECK(arfusionCommDestroy(comms[r]) == arfusionSuccess);
+  return arfusionSuccess;
+}
+
+static void the_epilogue_follows_a_sum(void** state) {
+  (void)state;
+  in_processes(1, epilogue, NULL);
 }
 
 /* ---------------------------------------------------------------- FlashInfer's metadata */
@@ -388,6 +412,7 @@ int main(void) {
       cmocka_unit_test(bad_arguments_are_errors_that_name_them),
       cmocka_unit_test(every_result_has_a_sentence),
       cmocka_unit_test(an_abort_ends_it),
+      cmocka_unit_test(the_epilogue_follows_a_sum),
       cmocka_unit_test(workspace_metadata_is_flashinfers),
       cmocka_unit_test(without_a_plugin_every_call_says_why),
   };
