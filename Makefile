@@ -73,7 +73,7 @@ sources  = $(filter-out $(if $(NVCC),,%_cuda.c),$(sort $(wildcard $(addsuffix /*
 cuda     = $(if $(NVCC),$(sort $(wildcard $(addsuffix /*.cu,$(1)))))
 objects  = $(patsubst %,$(B)/obj/%.o,$(1))
 
-PLUGIN_OBJECTS := $(call objects,$(call sources,topo kernels/host plugin/core) $(call cuda,kernels/cuda))
+PLUGIN_OBJECTS := $(call objects,$(call sources,topo kernels/host plugin/core plugin/net) $(call cuda,kernels/cuda))
 TOPO_XML       := $(call objects,$(call sources,topo/xml))
 TOPO_XML_LIBS  := -l:libexpat.a
 HOST_OBJECTS   := $(call objects,$(call sources,plugin/host))

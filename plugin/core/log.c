@@ -6,6 +6,7 @@
 #include "plugin/core/log.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,22 @@ static _Thread_local char error_text[ERROR_TEXT_BYTES];
 void log_configure(arfusionDebugLogger_t logger, arfusionLogLevel_t level) {
   atomic_store(&log_logger, logger);
   atomic_store(&log_level, level);
+}
+
+static pthread_mutex_t log_hosts_mutex = PTHREAD_MUTEX_INITIALIZER;
+static int log_hosts;
+
+void log_begin(arfusionDebugLogger_t logger) {
+  pthread_mutex_lock(&log_hosts_mutex);
+  if (logger != NULL || log_hosts == 0) log_configure(logger, arfusionLogWarn);
+  log_hosts++;
+  pthread_mutex_unlock(&log_hosts_mutex);
+}
+
+void log_end(void) {
+  pthread_mutex_lock(&log_hosts_mutex);
+  if (--log_hosts == 0) log_configure(NULL, arfusionLogWarn);
+  pthread_mutex_unlock(&log_hosts_mutex);
 }
 
 void log_set_level(arfusionLogLevel_t level) { atomic_store(&log_level, level); }

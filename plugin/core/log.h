@@ -11,6 +11,11 @@
 
 #include "arfusion_plugin.h"
 
+/* A host begins and ends with the library. The process has one logger: that of the last host that brought one (`logger` is not
+ * NULL), until the last host has ended. */
+void log_begin(arfusionDebugLogger_t logger);
+void log_end(void);
+
 /* The logger of the process; NULL: lines `host:pid:tid [dev] NCCL INFO ARFUSION/...` on stderr, up to `level`. */
 void log_configure(arfusionDebugLogger_t logger, arfusionLogLevel_t level);
 

@@ -2,7 +2,6 @@
  *
  * plugin.c: the table that hosts find, and the checks that each of its functions begins with.
  */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "plugin/core/bootstrap.h"
@@ -41,33 +40,16 @@ static arfusionResult_t choose_device(struct context* ctx) {
   return arfusionSuccess;
 }
 
-/* The process has one logger: that of the last host that brought one, for as long as there is a context. */
-static pthread_mutex_t contexts_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int contexts;
-
-static void context_begin(arfusionDebugLogger_t logger) {
-  pthread_mutex_lock(&contexts_mutex);
-  if (logger || contexts == 0) log_configure(logger, arfusionLogWarn);
-  ++contexts;
-  pthread_mutex_unlock(&contexts_mutex);
-}
-
-static void context_end(struct context* context) {
-  free(context);
-  pthread_mutex_lock(&contexts_mutex);
-  if (--contexts == 0) log_configure(NULL, arfusionLogWarn);
-  pthread_mutex_unlock(&contexts_mutex);
-}
-
 static arfusionResult_t plugin_init(void** ctx, arfusionDebugLogger_t logger) {
   NOT_NULL(ctx);
   struct context* context = calloc(1, sizeof *context);
   if (!context) return error_set(arfusionSystemError, "out of memory for a context");
-  context_begin(logger);
+  log_begin(logger);
   arfusionResult_t result = settings_load(&context->settings);
   if (result == arfusionSuccess) result = choose_device(context);
   if (result != arfusionSuccess) {
-    context_end(context);
+    free(context);
+    log_end();
     return result;
   }
   LOG_INFO(ARFUSION_LOG_INIT, "plugin " ARFUSION_VERSION BUILD_KIND ", device: %s",
@@ -78,7 +60,8 @@ static arfusionResult_t plugin_init(void** ctx, arfusionDebugLogger_t logger) {
 
 static arfusionResult_t plugin_finalize(void* ctx) {
   NOT_NULL(ctx);
-  context_end(ctx);
+  free(ctx);
+  log_end();
   return arfusionSuccess;
 }
 

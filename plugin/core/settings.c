@@ -60,6 +60,12 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
                              "NCCL's: 1 turns every request down on GPUs, which need peer access."},
     [SETTING_P2P_LEVEL] = {"NCCL_P2P_LEVEL", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
                            "NCCL's: how far apart GPUs may be for peer access: LOC, NVL, PIX, PXB, PHB or SYS."},
+    [SETTING_NET] = {"NCCL_NET", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
+                     "NCCL's: the network it uses; only arfusion makes the plugin serve as one."},
+    [SETTING_SOCKET_IFNAME] = {"NCCL_SOCKET_IFNAME", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
+                               "NCCL's: the network interfaces to use, by the beginnings of their names."},
+    [SETTING_SOCKET_FAMILY] = {"NCCL_SOCKET_FAMILY", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
+                               "NCCL's: AF_INET or AF_INET6, for one kind of addresses alone."},
 };
 
 /* The level for each choice of ARFUSION_DEBUG. */

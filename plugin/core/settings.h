@@ -24,6 +24,9 @@ enum setting_id {
   SETTING_HOSTID,          /* string, local: NCCL_HOSTID; not ours, but respected */
   SETTING_P2P_DISABLE,     /* string, local: NCCL_P2P_DISABLE; as NCCL_HOSTID */
   SETTING_P2P_LEVEL,       /* string, local: NCCL_P2P_LEVEL; as NCCL_HOSTID */
+  SETTING_NET,             /* string, local: NCCL_NET; as NCCL_HOSTID, like the two below */
+  SETTING_SOCKET_IFNAME,   /* string, local: NCCL_SOCKET_IFNAME */
+  SETTING_SOCKET_FAMILY,   /* string, local: NCCL_SOCKET_FAMILY */
   SETTING_COUNT
 };
 
