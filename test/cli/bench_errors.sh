@@ -40,6 +40,7 @@ expect 2 'on, off' perf --device host --pdl on,
 expect 2 '--launch: the host' perf --device host --launch graph
 expect 2 '--pdl: the host' perf --device host --pdl off
 expect 2 '--ranks 17' perf --device host --ranks 17
+expect 2 '--ranks 1:' check --cases test/data/cases.json --ranks 1
 expect 2 '--tokens 0' perf --device host --tokens 0
 expect 2 '--tokens 4,8,4: expected up to 64 different numbers' perf --device host --tokens 4,8,4
 expect 2 'up to 64 different numbers from 1 to 65536' perf --device host --hidden "$(seq -s, 16 16 1040)"
@@ -56,4 +57,8 @@ if ! ls /dev/nvidia0 >/dev/null 2>&1; then
 else
   expect 2 '16 ranks, but only' perf --device cuda --ranks 16
 fi
+said=$(/usr/bin/python3 test/bench/many_gpus 16 "$scratch/many" 2>&1) # for anyone's number of GPUs up to 15
+status=$?
+[ $status = 2 ] && echo "$said" | grep -qx 'many_gpus: 16 ranks, but only [0-9]* GPUs*' && [ ! -e "$scratch/many" ] ||
+  { echo "many_gpus: exit $status: $said"; bad=1; }
 exit $bad

@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -61,6 +62,14 @@ int bench_parse_algorithm(const char* text, arfusionAlgorithm_t* algorithm) {
 int bench_parse_device(const char* text, const char** device) {
   if (strcmp(text, "host") != 0 && strcmp(text, "cuda") != 0) return -1;
   *device = text;
+  return 0;
+}
+
+int bench_parse_ranks(const char* text, int* nranks) {
+  char* end;
+  const long number = strtol(text, &end, 10);
+  if (end == text || *end != '\0' || number < 2 || number > ARFUSION_MAX_RANKS) return -1;
+  *nranks = (int)number;
   return 0;
 }
 

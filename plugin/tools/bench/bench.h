@@ -27,6 +27,7 @@ int bench_parse_dtype(const char* text, arfusionDataType_t* dtype);
 int bench_parse_algorithm(const char* text, arfusionAlgorithm_t* algorithm); /* one that can be asked for */
 int bench_parse_quant(const char* text, arfusionQuant_t* quantization);
 int bench_parse_device(const char* text, const char** device); /* *device is then `text` */
+int bench_parse_ranks(const char* text, int* nranks);          /* 2 to ARFUSION_MAX_RANKS */
 const char* bench_dtype_name(arfusionDataType_t dtype);
 const char* bench_quant_name(arfusionQuant_t quantization);
 const char* bench_algorithm_name(arfusionAlgorithm_t algorithm);

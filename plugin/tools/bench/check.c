@@ -18,6 +18,7 @@ struct check_options {
   const char* cases;
   const char* device;
   enum ranks_as ranks_as;
+  int nranks; /* 0: each case's own */
   arfusionAlgorithm_t algorithms[ARFUSION_NUM_ALGORITHMS];
   int nalgorithms;
 };
@@ -41,6 +42,10 @@ static const struct argp_option option_table[] = {
     {"device", 'd', "host|cuda", 0, "Default: CUDA where there is a GPU", 0},
     {"algo", 'a', "NAME", 0, "oneshot_lamport, oneshot_sync, twoshot or all (default)", 0},
     {"ranks-as", 'r', "processes|threads", 0, "Default: processes, or threads where several ranks must share a GPU", 0},
+    {"ranks", 'n', "N", 0,
+     "Run every case on N ranks; what is expected is then the reference in this program. Default: each case on its own "
+     "number of ranks, compared with its digests",
+     0},
     {0}};
 
 static error_t parse_option(int key, char* text, struct argp_state* state) {
@@ -61,6 +66,10 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
       else if (strcmp(text, "threads") == 0) options->ranks_as = RANKS_AS_THREADS;
       else argp_error(state, "--ranks-as is processes or threads");
       return 0;
+    case 'n':
+      if (bench_parse_ranks(text, &options->nranks) == 0) return 0;
+      argp_error(state, "--ranks %s: expected a number from 2 to %d", text, ARFUSION_MAX_RANKS);
+      return 0;
     case ARGP_KEY_END:
       if (options->cases == NULL) argp_error(state, "--cases FILE is required");
       return 0;
@@ -74,7 +83,7 @@ static const struct argp parser = {
     .parser = parse_option,
     .doc =
         "Runs each case of a file on all its ranks, with each algorithm and in every form of the request that must "
-        "give the same bytes, and compares the digests of the outputs on every rank. A case whose quantization the "
+        "give the same bytes, and compares the outputs on every rank. A case whose quantization the "
         "plugin does not have is skipped; a route other than the one asked for differs.\v"
         "The last line is the summary. Exit code: 0 equal, 1 some differ, 2 could not run. An operation that waits "
         "longer than ARFUSION_TIMEOUT seconds (here 60 unless it is set) ends the run."};
@@ -137,7 +146,8 @@ static int run_cases(const struct check_options* options, const struct case_list
     free(cases);
     return BENCH_FAILED;
   }
-  struct check_group group = {.session = &session, .cases = cases, .nalgorithms = options->nalgorithms};
+  struct check_group group = {.session = &session, .cases = cases, .nalgorithms = options->nalgorithms,
+                              .by_reference = options->nranks != 0};
   memcpy(group.algorithms, options->algorithms, sizeof(group.algorithms));
   for (int nranks = 2; nranks <= ARFUSION_MAX_RANKS && !failed; nranks++) {
     group.count = 0;
@@ -165,6 +175,7 @@ int check_main(int argc, char** argv) {
     }
   }
   if (case_list_load(options.cases, &list, error, sizeof(error)) != 0) return bench_fail("%s", error);
+  for (int i = 0; i < list.count && options.nranks != 0; i++) list.cases[i].nranks = options.nranks;
   int result = run_cases(&options, &list);
   case_list_free(&list);
   return result;

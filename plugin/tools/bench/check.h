@@ -17,6 +17,7 @@ struct check_group {
   int count;
   arfusionAlgorithm_t algorithms[ARFUSION_NUM_ALGORITHMS];
   int nalgorithms;
+  int by_reference; /* the ranks are not those of the digests: what is expected is the reference's */
 };
 
 enum check_verdict { CHECK_EQUAL, CHECK_SKIPPED, CHECK_DIFFERS };

@@ -17,6 +17,7 @@
 enum tensor { TENSOR_INPUT, TENSOR_RESIDUAL, TENSOR_GAMMA, TENSOR_OUTPUTS, TENSORS = TENSOR_OUTPUTS + OUTPUTS };
 
 struct checker {
+  const struct check_group* group;
   struct bench_rank rank;
   struct bench_buffer buffers[TENSORS];
   struct bench_buffer scale; /* one float */
@@ -178,12 +179,21 @@ static void describe_element(const struct checker* checker, const struct bench_c
 }
 
 /* The first time that an output is seen: its digest says whether it is right, and later ones are compared with these
- * bytes. Where it is not, the reference's bytes take that place. 0 to go on comparing, -1 with `text` set. */
+ * bytes. Where it is not, or there is none for so many ranks, the reference's bytes take that place. 0 to go on
+ * comparing, -1 with `text` set. */
 static int learn_output(struct checker* checker, const struct bench_case* c, int output, char* text,
                         size_t text_bytes) {
   void* dense = checker->dense[TENSOR_OUTPUTS + output];
   size_t bytes = case_output_bytes(c, (enum case_output)output);
   char digest[DIGEST_LENGTH + 1], expected[DIGEST_LENGTH + 1];
+  if (checker->group->by_reference) {
+    if (expect_output(checker, c, output, dense) == 0) {
+      checker->known[output] = 1;
+      return 0;
+    }
+    snprintf(text, text_bytes, "%s: out of memory for the reference", case_output_name((enum case_output)output));
+    return -1;
+  }
   placement_pack(&checker->placed[TENSOR_OUTPUTS + output], dense);
   digest_compute(dense, bytes, digest);
   if (strcmp(digest, c->digest[output]) == 0) {
@@ -332,15 +342,16 @@ static int run_variant(struct checker* checker, const struct bench_case* c, cons
 
 /* ---------------------------------------------------------------- one case */
 
-static int is_skipped(struct checker* checker, const struct check_group* group, const struct bench_case* c) {
+static int is_skipped(struct checker* checker, const struct bench_case* c) {
   arfusionRoute_t route = {.size = sizeof(route)};
   if (c->quantization == arfusionQuantNone || place_all(checker, c, &variants[0]) != 0) return 0;
-  arfusionRequest_t request = make_request(checker, c, &variants[0], group->algorithms[0]);
+  arfusionRequest_t request = make_request(checker, c, &variants[0], checker->group->algorithms[0]);
   if (checker->rank.plugin->route(checker->rank.comm, &request, &route) != arfusionSuccess) return 0;
   return route.algorithm == arfusionAlgoNone && route.reason == arfusionReasonQuantUnsupported;
 }
 
-static int run_case(struct checker* checker, const struct check_group* group, int index) {
+static int run_case(struct checker* checker, int index) {
+  const struct check_group* group = checker->group;
   const struct bench_case* c = group->cases[index];
   checker->report = (struct check_report){.index = index, .verdict = CHECK_EQUAL};
   memset(checker->known, 0, sizeof(checker->known));
@@ -355,7 +366,7 @@ static int run_case(struct checker* checker, const struct check_group* group, in
   if (checker->rank.device->upload(checker->rank.device, &checker->scale, sizeof(c->scale)) != 0) {
     return team_fail(checker->rank.team, "%s", bench_device_error());
   }
-  if (is_skipped(checker, group, c)) {
+  if (is_skipped(checker, c)) {
     checker->report.verdict = CHECK_SKIPPED;
   } else {
     for (int a = 0; a < group->nalgorithms; a++) {
@@ -371,11 +382,11 @@ static int run_case(struct checker* checker, const struct check_group* group, in
 
 /* ---------------------------------------------------------------- a rank's life */
 
-static int checker_alloc(struct checker* checker, const struct check_group* group) {
+static int checker_alloc(struct checker* checker) {
   struct bench_device* device = checker->rank.device;
   int failed = device->alloc(device, &checker->scale, sizeof(float));
   for (int i = 0; i < TENSORS && !failed; i++) {
-    size_t bytes = tensor_max_bytes(group, i);
+    size_t bytes = tensor_max_bytes(checker->group, i);
     if (bytes == 0) continue;
     failed = device->alloc(device, &checker->buffers[i], bytes);
     checker->dense[i] = malloc(bytes);
@@ -416,13 +427,13 @@ static arfusionConfig_t group_config(const struct check_group* group) {
 
 int check_run_rank(struct team_rank* self, void* arg) {
   const struct check_group* group = arg;
-  struct checker checker = {0};
+  struct checker checker = {.group = group};
   arfusionConfig_t config = group_config(group);
   int failed = bench_rank_open(self, group->session, &config, &checker.rank);
-  if (!failed) failed = checker_alloc(&checker, group);
+  if (!failed) failed = checker_alloc(&checker);
   /* Memory is allocated and freed only while no rank can be waiting on a GPU that they share. */
   if (!failed) team_barrier(self);
-  for (int i = 0; i < group->count && !failed; i++) failed = run_case(&checker, group, i);
+  for (int i = 0; i < group->count && !failed; i++) failed = run_case(&checker, i);
   if (!failed) team_barrier(self);
   if (checker.rank.device != NULL) checker_free(&checker);
   return bench_rank_close(&checker.rank) != 0 || failed ? -1 : 0;

@@ -38,7 +38,6 @@ static int parse_sizes(const char* option, const char* text, int64_t max, int64_
 }
 
 int perf_plan_parse(struct perf_plan* plan, int key, const char* text, struct argp_state* state) {
-  int64_t ranks[PERF_MAX_SIZES];
   switch (key) {
     case 't':
       plan->ntokens = parse_sizes("tokens", text, 1 << 20, plan->tokens, state);
@@ -50,10 +49,9 @@ int perf_plan_parse(struct perf_plan* plan, int key, const char* text, struct ar
       if (bench_parse_dtype(text, &plan->dtype) != 0) argp_error(state, "--dtype is bf16, fp16 or fp32");
       return 0;
     case 'n':
-      if (parse_list(text, ARFUSION_MAX_RANKS, ranks) != 1 || ranks[0] < 2) {
+      if (bench_parse_ranks(text, &plan->nranks) != 0) {
         argp_error(state, "--ranks %s: expected a number from 2 to %d", text, ARFUSION_MAX_RANKS);
       }
-      plan->nranks = (int)ranks[0];
       return 0;
     default: return ARGP_ERR_UNKNOWN;
   }
