@@ -82,6 +82,7 @@ ARFUSION_API arfusionResult_t arfusionCommUserRank(arfusionComm_t comm, int* ran
 ARFUSION_API arfusionResult_t arfusionCommDevice(arfusionComm_t comm, int* dev);
 ARFUSION_API arfusionResult_t arfusionCommGetCapacity(arfusionComm_t comm, arfusionCapacity_t* capacity);
 ARFUSION_API arfusionResult_t arfusionCommGetStats(arfusionComm_t comm, arfusionStats_t* stats);
+ARFUSION_API arfusionResult_t arfusionCommGetWorkspace(arfusionComm_t comm, arfusionWorkspace_t* workspace);
 
 /* What FlashInfer's trtllm_create_ipc_workspace_for_all_reduce_fusion says of a workspace of this communicator's
  * configuration, in bytes, with its formulas:

@@ -322,6 +322,20 @@ typedef struct {
 } arfusionCapacity_t;
 #define ARFUSION_CAPACITY_V1_SIZE 40
 
+/* Where the ranks' workspaces are, as mapped into this process: device memory (host memory on the host device) that stays the
+ * communicator's and must not be written. Valid until commFinalize. For interfaces that hand out such addresses. */
+typedef struct {
+  size_t size;
+  int nranks;            /* entries of `address` that are set; 0: nothing is mapped, all is turned down */
+  int reserved;          /* 0 */
+  int64_t bytes;         /* of each rank's */
+  int64_t flagsOffset;   /* in each: what ranks wait for */
+  int64_t lamportOffset; /* the Lamport slots */
+  int64_t stageOffset;   /* what ranks stage for each other */
+  void* address[ARFUSION_MAX_RANKS]; /* of each rank's; the own one too */
+} arfusionWorkspace_t;
+#define ARFUSION_WORKSPACE_V1_SIZE 176
+
 /* Counters since commInit, on this rank. */
 typedef struct {
   size_t size;
@@ -424,6 +438,8 @@ typedef struct {
 
   /* The text of the calling thread's last error; "" if there was none. Valid until this thread's next call. */
   const char* (*getLastError)(void);
+
+  arfusionResult_t (*commGetWorkspace)(void* comm, arfusionWorkspace_t* workspace);
 } arfusionPlugin_v1_t;
 
 #ifdef __cplusplus

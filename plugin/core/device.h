@@ -56,6 +56,8 @@ struct device_ops {
   void (*abort)(struct device_comm* comm);
   /* From any thread: why operations failed; kind KERNEL_FAILURE_NONE if they did not. */
   void (*failure)(struct device_comm* comm, struct kernel_failure* failure);
+  /* Fills in the offsets and addresses of `view`. */
+  void (*workspace)(const struct device_comm* comm, arfusionWorkspace_t* view);
 };
 
 extern const struct device_ops device_host;

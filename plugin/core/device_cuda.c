@@ -347,6 +347,13 @@ static void cuda_failure(struct device_comm* comm, struct kernel_failure* failur
   *failure = comm->mailbox->failure;
 }
 
+static void cuda_workspace(const struct device_comm* comm, arfusionWorkspace_t* view) {
+  view->flagsOffset = (int64_t)comm->kernels.layout.control;
+  view->lamportOffset = (int64_t)comm->kernels.layout.lamport;
+  view->stageOffset = (int64_t)comm->kernels.layout.stage;
+  for (int r = 0; r < comm->kernels.nranks; ++r) view->address[r] = comm->kernels.workspace[r];
+}
+
 const struct device_ops device_cuda = {
     .is_host = 0,
     .count = cuda_count,
@@ -360,4 +367,5 @@ const struct device_ops device_cuda = {
     .epilogue = cuda_epilogue,
     .abort = cuda_abort,
     .failure = cuda_failure,
+    .workspace = cuda_workspace,
 };

@@ -176,6 +176,13 @@ static void host_failure(struct device_comm* comm, struct kernel_failure* failur
   *failure = comm->kernels.failure;
 }
 
+static void host_workspace(const struct device_comm* comm, arfusionWorkspace_t* view) {
+  view->flagsOffset = 0;
+  view->lamportOffset = (int64_t)comm->kernels.layout.lamport;
+  view->stageOffset = (int64_t)comm->kernels.layout.stage;
+  for (int r = 0; r < comm->kernels.nranks; ++r) view->address[r] = comm->kernels.workspace[r];
+}
+
 const struct device_ops device_host = {
     .is_host = 1,
     .count = host_count,
@@ -189,4 +196,5 @@ const struct device_ops device_host = {
     .epilogue = host_run_epilogue,
     .abort = host_abort,
     .failure = host_failure,
+    .workspace = host_workspace,
 };

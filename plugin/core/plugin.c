@@ -192,6 +192,20 @@ static arfusionResult_t plugin_comm_get_stats(void* comm, arfusionStats_t* stats
   return arfusionSuccess;
 }
 
+static arfusionResult_t plugin_comm_get_workspace(void* comm, arfusionWorkspace_t* workspace) {
+  NOT_NULL(comm);
+  FORWARD_IF_ERROR(struct_check_output(workspace, ARFUSION_WORKSPACE_V1_SIZE, "workspace"));
+  const struct comm* own = comm;
+  arfusionWorkspace_t view = {.size = sizeof view};
+  if (own->device_comm) {
+    view.nranks = own->nranks;
+    view.bytes = own->capacity.workspaceBytes;
+    own->device->workspace(own->device_comm, &view);
+  }
+  struct_write(workspace, &view, sizeof view);
+  return arfusionSuccess;
+}
+
 extern const arfusionPlugin_v1_t arfusionPlugin_v1;
 __attribute__((visibility("default"))) const arfusionPlugin_v1_t arfusionPlugin_v1 = {
     .size = sizeof(arfusionPlugin_v1_t),
@@ -216,4 +230,5 @@ __attribute__((visibility("default"))) const arfusionPlugin_v1_t arfusionPlugin_
     .finalize = plugin_finalize,
     .reasonString = name_of_reason,
     .getLastError = error_last,
+    .commGetWorkspace = plugin_comm_get_workspace,
 };

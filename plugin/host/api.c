@@ -299,6 +299,12 @@ arfusionResult_t arfusionCommGetStats(arfusionComm_t comm, arfusionStats_t* stat
   return arfusionSuccess;
 }
 
+arfusionResult_t arfusionCommGetWorkspace(arfusionComm_t comm, arfusionWorkspace_t* workspace) {
+  NOT_NULL(comm);
+  FORWARD_PLUGIN(comm->library, commGetWorkspace(comm->plugin_comm, workspace));
+  return arfusionSuccess;
+}
+
 arfusionResult_t arfusionCommGetWorkspaceMetadata(arfusionComm_t comm, int use_fp32_lamport,
                                                   arfusionWorkspaceMetadata_t* metadata) {
   static const int64_t largest_lamport = (1LL << 31) - (1LL << 21);

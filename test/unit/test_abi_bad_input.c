@@ -308,6 +308,8 @@ static void null_arguments_are_errors_that_name_them(void** state) {
   IS_ERROR(commGetCapacity(comms[0], NULL), "capacity is NULL");
   IS_ERROR(commGetStats(NULL, &(arfusionStats_t){.size = sizeof(arfusionStats_t)}), "comm is NULL");
   IS_ERROR(commGetStats(comms[0], NULL), "stats is NULL");
+  IS_ERROR(commGetWorkspace(NULL, &(arfusionWorkspace_t){.size = sizeof(arfusionWorkspace_t)}), "comm is NULL");
+  IS_ERROR(commGetWorkspace(comms[0], NULL), "workspace is NULL");
   IS_ERROR(finalize(NULL), "ctx is NULL");
 #undef IS_ERROR
   assert_null(comm);

@@ -184,6 +184,7 @@ static arfusionResult_t take_route(void* out) { return plugin->route(comms[0], &
 static arfusionResult_t take_route_of_enqueue(void* out) { return plugin->enqueue(comms[0], &good_request, NULL, out); }
 static arfusionResult_t take_capacity(void* out) { return plugin->commGetCapacity(comms[0], out); }
 static arfusionResult_t take_stats(void* out) { return plugin->commGetStats(comms[0], out); }
+static arfusionResult_t take_workspace(void* out) { return plugin->commGetWorkspace(comms[0], out); }
 static arfusionResult_t take_bootstrap(void* out) {
   arfusionUniqueId_t id;
   const arfusionResult_t result = plugin->getUniqueId(ctx, &id);
@@ -201,6 +202,7 @@ static const struct output {
     {"route", take_route_of_enqueue, sizeof(arfusionRoute_t), ARFUSION_ROUTE_V1_SIZE},
     {"capacity", take_capacity, sizeof(arfusionCapacity_t), ARFUSION_CAPACITY_V1_SIZE},
     {"stats", take_stats, sizeof(arfusionStats_t), ARFUSION_STATS_V1_SIZE},
+    {"workspace", take_workspace, sizeof(arfusionWorkspace_t), ARFUSION_WORKSPACE_V1_SIZE},
     {"bootstrap", take_bootstrap, sizeof(arfusionBootstrap_t), ARFUSION_BOOTSTRAP_V1_SIZE},
     {"bootstrap", take_bootstrap_of_environment, sizeof(arfusionBootstrap_t), ARFUSION_BOOTSTRAP_V1_SIZE},
 };

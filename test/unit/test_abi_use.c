@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_abi_use.c: what a communicator promises about its use: capacity, launches, counters, empty requests, and that the
- * epilogue alone is the fused operation's.
+ * test_abi_use.c: what a communicator promises about its use: capacity, launches, counters, empty requests, that the
+ * epilogue alone is the fused operation's, and where workspaces are.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -478,6 +478,43 @@ static void the_epilogue_needs_no_other_rank(void** state) {
   plugin->commFinalize(comm);
 }
 
+/* ---------------------------------------------------------------- where workspaces are */
+
+static void all_ranks_map_the_same_workspaces(void** state) {
+  (void)state;
+  void *comms[NRANKS], *alone;
+  arfusionWorkspace_t views[NRANKS];
+  comms_make(ctx, NULL, comms);
+  struct flat staged = {.comms = comms, .count = 1000, .hint = arfusionAlgoOneshotSync};
+  flat_do(&staged);
+  for (int r = 0; r < NRANKS; ++r) {
+    views[r] = (arfusionWorkspace_t){.size = sizeof views[r]};
+    assert_int_equal(plugin->commGetWorkspace(comms[r], &views[r]), arfusionSuccess);
+    assert_int_equal(views[r].nranks, NRANKS);
+    assert_int_equal(views[r].bytes, capacity_of(comms[r]).workspaceBytes);
+    assert_true(views[r].flagsOffset < views[r].lamportOffset && views[r].lamportOffset < views[r].stageOffset &&
+                views[r].stageOffset < views[r].bytes);
+    for (int other = NRANKS; other < ARFUSION_MAX_RANKS; ++other) assert_null(views[r].address[other]);
+  }
+  for (int owner = 0; owner < NRANKS; ++owner) {
+    const unsigned char *first = views[0].address[owner], *second = views[1].address[owner];
+    assert_ptr_not_equal(first, second);
+    assert_memory_equal(first, second, (size_t)views[0].bytes);
+    assert_int_equal(first[views[0].lamportOffset + 3], 0x80); /* a word that says "not yet" */
+  }
+  assert_memory_not_equal((char*)views[0].address[0] + views[0].stageOffset,
+                          (char*)views[0].address[1] + views[0].stageOffset,
+                          (size_t)(views[0].bytes - views[0].stageOffset)); /* each rank's own input */
+  comms_end(comms);
+
+  assert_int_equal(plugin->commInitAll(ctx, 1, NULL, NULL, &alone), arfusionSuccess);
+  assert_int_equal(plugin->commGetWorkspace(alone, &views[0]), arfusionSuccess);
+  assert_int_equal(views[0].nranks, 0);
+  assert_int_equal(views[0].bytes, 0);
+  assert_null(views[0].address[0]);
+  plugin->commFinalize(alone);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(capacity_is_what_was_asked_for_in_any_shape),
@@ -490,6 +527,7 @@ int main(void) {
       cmocka_unit_test(without_tokens_there_is_nothing_to_do),
       cmocka_unit_test(the_epilogue_alone_is_the_fused_operations),
       cmocka_unit_test(the_epilogue_needs_no_other_rank),
+      cmocka_unit_test(all_ranks_map_the_same_workspaces),
   };
   return cmocka_run_group_tests_name("abi_use", tests, set_up, tear_down);
 }

@@ -234,6 +234,8 @@ static arfusionResult_t bad_arguments(int unused, void* argument, struct support
   IS_ERROR(arfusionCommGetStats(comms[0], NULL), "stats is NULL");
   IS_ERROR(arfusionCommGetWorkspaceMetadata(NULL, 0, NULL), "comm is NULL");
   IS_ERROR(arfusionCommGetWorkspaceMetadata(comms[0], 0, NULL), "metadata is NULL");
+  IS_ERROR(arfusionCommGetWorkspace(NULL, NULL), "comm is NULL");
+  IS_ERROR(arfusionCommGetWorkspace(comms[0], NULL), "workspace is NULL");
   IS_ERROR(arfusionAllReduce(NULL, &request, NULL, NULL), "comm is NULL");
   IS_ERROR(arfusionAllReduce(comms[0], NULL, NULL, NULL), "request is NULL");
   IS_ERROR(arfusionAllReduce(comms[0], &request, NULL, NULL), "request.hidden is 0");
@@ -357,6 +359,29 @@ static void workspace_metadata_is_flashinfers(void** state) {
   in_processes(1, metadata, NULL);
 }
 
+/* ---------------------------------------------------------------- where workspaces are */
+
+static arfusionResult_t workspaces(int unused, void* argument, struct support_outcome* outcome) {
+  arfusionComm_t comms[3];
+  (void)unused;
+  (void)argument;
+  (void)outcome;
+  CHECK(arfusionCommInitAll(comms, 3, NULL, &small) == arfusionSuccess);
+  for (int r = 0; r < 3; ++r) {
+    arfusionWorkspace_t workspace = {.size = sizeof workspace};
+    CHECK(arfusionCommGetWorkspace(comms[r], &workspace) == arfusionSuccess);
+    CHECK(workspace.nranks == 3 && workspace.bytes > 0);
+    CHECK(workspace.address[0] && workspace.address[1] && workspace.address[2] && !workspace.address[3]);
+  }
+  for (int r = 0; r < 3; ++r) CHECK(arfusionCommDestroy(comms[r]) == arfusionSuccess);
+  return arfusionSuccess;
+}
+
+static void workspaces_are_where_the_plugin_says(void** state) {
+  (void)state;
+  in_processes(1, workspaces, NULL);
+}
+
 /* ---------------------------------------------------------------- no plugin */
 
 static arfusionResult_t no_plugin(int unused, void* argument, struct support_outcome* outcome) {
@@ -414,6 +439,7 @@ int main(void) {
       cmocka_unit_test(an_abort_ends_it),
       cmocka_unit_test(the_epilogue_follows_a_sum),
       cmocka_unit_test(workspace_metadata_is_flashinfers),
+      cmocka_unit_test(workspaces_are_where_the_plugin_says),
       cmocka_unit_test(without_a_plugin_every_call_says_why),
   };
   return cmocka_run_group_tests_name("library", tests, set_up, NULL);
