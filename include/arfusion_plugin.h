@@ -237,8 +237,8 @@ typedef struct {
 /* One operation. Zero it, set `size`, then set what is needed. Memory is the device's (host memory on the host device) and
  * stays the caller's; it must stay valid until the operation has ended on the stream. Shapes are [tokens, hidden], row-major.
  * Pointers are aligned to their element; 16-byte alignment of pointers and strides is fastest. No output may overlap
- * another output or an input, except that normOut or allreduceOut may be exactly `input`, and residualOut exactly
- * `residualIn` (same stride). */
+ * another output or an input, except that normOut, residualOut or allreduceOut may be exactly `input`, and residualOut
+ * exactly `residualIn` (same stride). */
 typedef struct {
   size_t size;
   /* agreed */

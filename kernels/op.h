@@ -31,7 +31,7 @@ struct kernel_op {
   const void* residual_in; /* NULL: none */
   const void* gamma;       /* NULL only if norm_out and quant_out are */
   void* allreduce_out;     /* pattern allreduce: the output */
-  void* residual_out;      /* pattern residual_rmsnorm: may be NULL, may be residual_in */
+  void* residual_out;      /* pattern residual_rmsnorm: may be NULL, may be residual_in, may be input if norm_out is not */
   void* norm_out;          /* pattern residual_rmsnorm: may be NULL, may be input */
   float eps, weight_bias;
   /* Quantization of norm_out's values, whether there is a norm_out or not. quant_out is NULL exactly if there is none. */

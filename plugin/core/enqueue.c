@@ -59,7 +59,7 @@ static arfusionResult_t enqueue(struct comm* comm, const arfusionRequest_t* call
   route_select(&comm->facts, &request, &route);
   /* What is wrong with the pointers is an error even if the request is turned down: nobody else could do it either. */
   if (request.tokens && (request.pattern == arfusionPatternAllReduce || route_request_supported(&request, &unused))) {
-    FORWARD_IF_ERROR(request_to_op(&request, 0, &op));
+    FORWARD_IF_ERROR(request_to_op(&request, &op));
   }
   if (request.tokens) FORWARD_IF_ERROR(check_alive(comm));
   if (route.algorithm == arfusionAlgoNone) {
@@ -99,6 +99,6 @@ arfusionResult_t comm_epilogue(struct comm* comm, const arfusionRequest_t* calle
                      name_of_reason(route.reason), (long long)route.value, (long long)route.limit);
   }
   if (request.tokens == 0) return arfusionSuccess;
-  FORWARD_IF_ERROR(request_to_op(&request, 1, &op));
+  FORWARD_IF_ERROR(request_to_op(&request, &op));
   return comm->device->epilogue(comm->dev, &op, stream);
 }

@@ -195,7 +195,7 @@ static arfusionResult_t quantization_to_op(const arfusionRequest_t* request, str
   return arfusionSuccess;
 }
 
-static arfusionResult_t rows_to_op(const arfusionRequest_t* request, int after_sum, struct kernel_op* op) {
+static arfusionResult_t rows_to_op(const arfusionRequest_t* request, struct kernel_op* op) {
   const int size = kernel_element_size(request->dataType);
   const int gamma_size = kernel_element_size(request->gammaDataType);
   const int64_t tokens = request->tokens, hidden = request->hidden;
@@ -240,11 +240,11 @@ static arfusionResult_t rows_to_op(const arfusionRequest_t* request, int after_s
       {op->quantization == arfusionQuantFp8 ? "fp8Scale" : "nvfp4GlobalScale", op->quant_scale, 4, 4, 1, 0},
   };
   enum { INPUT = 2, RESIDUAL_IN = 3, TENSORS = sizeof tensors / sizeof tensors[0] };
-  const unsigned in_place[TENSORS] = {1u << RESIDUAL_IN | (unsigned)after_sum << INPUT, 1u << INPUT};
+  const unsigned in_place[TENSORS] = {1u << RESIDUAL_IN | 1u << INPUT, 1u << INPUT};
   return check_overlaps(tensors, TENSORS, in_place);
 }
 
-arfusionResult_t request_to_op(const arfusionRequest_t* request, int after_sum, struct kernel_op* op) {
+arfusionResult_t request_to_op(const arfusionRequest_t* request, struct kernel_op* op) {
   if (!request->input) return INVALID("request.input is NULL");
   FORWARD_IF_ERROR(check_pointer("input", request->input, request_element_size(request->dataType)));
   *op = (struct kernel_op){.pattern = request->pattern,
@@ -253,7 +253,7 @@ arfusionResult_t request_to_op(const arfusionRequest_t* request, int after_sum, 
                            .flags = request->flags,
                            .input = request->input};
   return request->pattern == arfusionPatternAllReduce ? allreduce_to_op(request, op)
-                                                      : rows_to_op(request, after_sum, op);
+                                                      : rows_to_op(request, op);
 }
 
 static const void* advance(const void* pointer, int64_t elements, int size) {

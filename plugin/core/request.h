@@ -15,9 +15,8 @@ int request_element_size(arfusionDataType_t dtype);
 arfusionResult_t request_read(arfusionRequest_t* own, const arfusionRequest_t* callers);
 
 /* Checks pointers, alignment, strides and overlaps, and fills in what a kernel is told. Pattern residual_rmsnorm only if
- * route_request_supported; pattern allreduce with any data type and operation, as others can do those. after_sum: for the
- * epilogue alone, whose input (the sum) may stand in residualOut. */
-arfusionResult_t request_to_op(const arfusionRequest_t* request, int after_sum, struct kernel_op* op);
+ * route_request_supported; pattern allreduce with any data type and operation, as others can do those. */
+arfusionResult_t request_to_op(const arfusionRequest_t* request, struct kernel_op* op);
 
 /* The part of `op` that begins at row `first` (pattern allreduce: element) and has `rows`. */
 struct kernel_op request_slice(const struct kernel_op* op, int64_t first, int64_t rows);

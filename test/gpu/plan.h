@@ -238,9 +238,13 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
     if (!op->norm_out) return 0;
   }
   if (outputs & 2) {
+    const uint32_t place = plan_draw(plan, 4);
     op->residual_out_stride = op->residual_in_stride;
     op->residual_out = (void*)op->residual_in;
-    if (!op->residual_in || plan_draw(plan, 3)) {
+    if (place == 1 && op->norm_out != op->input) {
+      op->residual_out_stride = op->input_stride;
+      op->residual_out = (void*)op->input;
+    } else if (!op->residual_out || place) {
       op->residual_out_stride = plan_draw_stride(plan, s);
       op->residual_out =
           plan_place_rows(plan, rank, s, op->residual_out_stride, plan_draw_skew(plan, s->dtype), 0, values);

@@ -155,6 +155,8 @@ static const struct wrong wrong_local[] = {
     {ROWS, {P(normOut, RESIDUAL_OUT + 2 * ROW + 4)}, "request.residualOut overlaps request.normOut"},
     {ROWS, {P(residualOut, NORM_OUT - 4)}, "request.residualOut overlaps request.normOut"},
     {ROWS, {P(residualOut, INPUT + ROW)}, "request.residualOut overlaps request.input"},
+    {ROWS, {P(residualOut, INPUT), I(residualOutStride, HIDDEN + 4)}, "request.residualOut overlaps request.input"},
+    {ROWS, {P(residualOut, INPUT), P(normOut, INPUT)}, "request.residualOut overlaps request.normOut"},
     {ROWS, {P(normOut, INPUT + 4)}, "request.normOut overlaps request.input"},
     {ROWS, {P(normOut, INPUT), I(normOutStride, HIDDEN + 4)}, "request.normOut overlaps request.input"},
     {ROWS, {P(residualOut, RESIDUAL_IN + 4)}, "request.residualOut overlaps request.residualIn"},

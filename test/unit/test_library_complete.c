@@ -238,7 +238,7 @@ enum { ROWS = 9, WIDTH = 132, STRIDE = 140 };
 
 struct form {
   int64_t input_stride, residual_in_stride, residual_out_stride, norm_out_stride;
-  int norm_in_place, residual_in_place, no_residual, no_residual_out, no_norm_out;
+  int norm_in_place, residual_in_place, residual_in_input, no_residual, no_residual_out, no_norm_out;
 };
 
 static void rows_put(float* to, int64_t stride, const float* from) {
@@ -286,6 +286,7 @@ static arfusionResult_t rows_form(arfusionComm_t comm, int rank, int nranks, con
                                      .gamma = form->no_norm_out ? NULL : gamma,
                                      .residualOut = form->no_residual_out     ? NULL
                                                     : form->residual_in_place ? residual
+                                                    : form->residual_in_input ? input
                                                                               : residual_out,
                                      .normOut = form->no_norm_out ? NULL : form->norm_in_place ? input : norm_out};
   arfusionRoute_t route = {.size = sizeof route};
@@ -313,6 +314,8 @@ static arfusionResult_t rows_forms(arfusionComm_t comm, int rank, int nranks, ar
       {.norm_in_place = 1, .residual_in_place = 1},
       {.norm_in_place = 1, .input_stride = STRIDE, .norm_out_stride = STRIDE},
       {.residual_in_place = 1, .residual_in_stride = 137, .residual_out_stride = 137},
+      {.residual_in_input = 1},
+      {.residual_in_input = 1, .input_stride = STRIDE, .residual_out_stride = STRIDE, .no_norm_out = 1},
       {.no_residual = 1},
       {.no_residual_out = 1, .norm_out_stride = STRIDE},
       {.no_norm_out = 1},

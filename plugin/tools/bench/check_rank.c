@@ -225,6 +225,7 @@ static int place_all(struct checker* checker, const struct bench_case* c, const 
     if (i == TENSOR_GAMMA && variant->gamma_fp32) dense = checker->gamma_fp32;
     if (placement_write(checker->rank.device, &checker->placed[i], dense) != 0) return -1;
   }
+  if (variant->sum_in_input) checker->placed[TENSOR_OUTPUTS + OUTPUT_RESIDUAL] = checker->placed[TENSOR_INPUT];
   if (!variant->in_place) return 0;
   int output = c->pattern == arfusionPatternAllReduce ? OUTPUT_ALLREDUCE : OUTPUT_NORM;
   checker->placed[TENSOR_OUTPUTS + output] = checker->placed[TENSOR_INPUT];
@@ -284,6 +285,7 @@ static int compare_all(struct checker* checker, const struct bench_case* c, cons
     if (tensor_bytes(c, i) == 0) continue;
     /* In place, inputs have become outputs; a left-out output has no memory that the plugin knows of. */
     if (i < TENSOR_OUTPUTS && variant->in_place && i != TENSOR_GAMMA) continue;
+    if (i == TENSOR_INPUT && variant->sum_in_input) continue;
     if (i >= TENSOR_OUTPUTS && (variant->left_out & (1u << output))) continue;
     if (placement_read(checker->rank.device, p) != 0) return -1;
     if (i >= TENSOR_OUTPUTS && !checker->known[output] && learn_output(checker, c, output, text, sizeof(text)) != 0) {

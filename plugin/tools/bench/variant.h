@@ -12,6 +12,7 @@
 struct variant {
   const char* name;
   int in_place;      /* norm_out or allreduce_out is input, residual_out is residual_in */
+  int sum_in_input;  /* residual_out is input */
   int padding;       /* elements; the strides are hidden + 1, 2, 3 and 4 times that */
   int offset;        /* elements that each pointer lies behind a 16-byte boundary */
   unsigned left_out; /* outputs that are NULL: 1u << enum case_output */
