@@ -10,6 +10,8 @@
 # make fuzz      the readers of topology files under libFuzzer (clang), FUZZ_SECONDS=60 each
 # make resources registers, shared memory, stack and spills of every kernel; fails if one spills
 # make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
+# make deb       Debian packages, in build/deb      make tarball   the same as make install, to unpack anywhere
+# make docs      man pages and completions          make readme    README.md's tables, again from the code
 #
 # Variables: CUDA_HOME NCCL_HOME NVCC_GENCODE BUILDDIR PYTHON; DEBUG=1 VERBOSE=1 WERROR=1 ASAN=1 UBSAN=1 TSAN=1; CUDA=0 builds
 # for the host alone; RACECHECK=1 what compute-sanitizer's racecheck can follow (test/gpu/sanitize.sh).
@@ -100,7 +102,7 @@ EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/exa
 MPICC    := $(shell command -v mpicc 2>/dev/null)
 BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
 
-.PHONY: all deps demo test test-gpu test-emu test-mutations bench fuzz resources install clean programs
+.PHONY: all deps demo test test-gpu test-emu test-mutations bench fuzz resources clean programs
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PLUGIN) $(HOSTLIB) $(BENCH) $(TOPO)
@@ -194,7 +196,7 @@ $(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(B)/libarfusion-internal.a $(BENCH
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
-programs: all $(UNIT) $(EMU) $(GPU)
+programs: all docs $(UNIT) $(EMU) $(GPU)
 bench: all $(BENCHES)
 
 # ---------------------------------------------------------------- goals
@@ -238,14 +240,7 @@ resources:
 	@status=0; for f in $(wildcard kernels/cuda/*.cu); do \
 	  $(NVCC) $(NVCC_FLAGS) -Xptxas -v -c $$f -o /dev/null 2>&1 | sh test/gpu/resources.sh || status=1; done; exit $$status
 
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include
-	install -m 755 $(PLUGIN) $(HOSTLIB) $(DESTDIR)$(LIBDIR)
-	ln -sf libarfusion.so.1 $(DESTDIR)$(LIBDIR)/libarfusion.so
-	install -m 755 $(BENCH) $(TOPO) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 include/arfusion_plugin.h include/arfusion.h $(DESTDIR)$(PREFIX)/include
-	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' plugin/packaging/arfusion.pc.in \
-	  > $(DESTDIR)$(LIBDIR)/pkgconfig/arfusion.pc
+include plugin/packaging/install.mk
 
 clean:
 	rm -rf build $(BUILDDIR)

@@ -41,3 +41,40 @@ const char* name_of_algorithm(arfusionAlgorithm_t algorithm) {
   }
   return "unknown algorithm";
 }
+
+const char* name_of_pattern(arfusionPattern_t pattern) {
+  switch (pattern) {
+    case arfusionPatternAllReduce: return "allreduce";
+    case arfusionPatternResidualRmsNorm: return "residual_rmsnorm";
+  }
+  return "unknown pattern";
+}
+
+const char* name_of_data_type(arfusionDataType_t dtype) {
+  switch (dtype) {
+    case arfusionInt8: return "int8";
+    case arfusionUint8: return "uint8";
+    case arfusionInt32: return "int32";
+    case arfusionUint32: return "uint32";
+    case arfusionInt64: return "int64";
+    case arfusionUint64: return "uint64";
+    case arfusionFloat16: return "float16";
+    case arfusionFloat32: return "float32";
+    case arfusionFloat64: return "float64";
+    case arfusionBfloat16: return "bfloat16";
+    case arfusionFloat8e4m3: return "float8e4m3";
+    case arfusionFloat8e5m2: return "float8e5m2";
+  }
+  return "unknown data type";
+}
+
+const char* name_of_quantization(arfusionQuant_t quantization) {
+  switch (quantization) {
+    case arfusionQuantNone: return "none";
+    case arfusionQuantFp8: return "fp8";
+    case arfusionQuantFp8Token: return "fp8_token";
+    case arfusionQuantFp8Group: return "fp8_group";
+    case arfusionQuantNvfp4: return "nvfp4";
+  }
+  return "unknown quantization";
+}

@@ -9,5 +9,9 @@
 
 const char* name_of_reason(arfusionReason_t reason);
 const char* name_of_algorithm(arfusionAlgorithm_t algorithm);
+/* "unknown ..." for other values. */
+const char* name_of_pattern(arfusionPattern_t pattern);
+const char* name_of_data_type(arfusionDataType_t dtype);
+const char* name_of_quantization(arfusionQuant_t quantization);
 
 #endif
