@@ -10,6 +10,9 @@ wanted='arfusionPlugin_v1 ncclCollNetPlugin_v11 ncclCollNetPlugin_v12 ncclNetPlu
 declared=$(grep -o 'arfusion[A-Z][A-Za-z]*(' include/arfusion.h | tr -d '(' | sort -u)
 [ "$(exported "$B/libarfusion.so.1")" = "$declared" ] ||
   fail "libarfusion exports other functions than its header declares: $(exported "$B/libarfusion.so.1")"
+recorded=$(sed -n 's/^ \([A-Za-z_]*\)@.*/\1/p' plugin/packaging/debian/libarfusion1.symbols | sort)
+[ "$recorded" = "$declared" ] ||
+  fail "not as plugin/packaging/debian/libarfusion1.symbols has it: $(printf '%s\n' "$recorded" "$declared" | sort | uniq -u)"
 for object in "$B/libarfusion-plugin.so" "$B/libarfusion.so.1" "$B/arfusion-bench" "$B/arfusion-topo"; do
   [ -e "$object" ] || fail "$object is not there"
   if ldd "$object" | grep -E 'libcuda\.|libcudart|libnvidia|libnccl'; then fail "$object links the libraries above"; fi
