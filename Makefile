@@ -204,7 +204,7 @@ demo: all
 	@$(B)/arfusion-bench demo
 
 test: programs
-	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" bash test/run.sh $(UNIT) $(EMU) $(wildcard test/cli/*.sh)
+	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" PYTHON="$(PYTHON)" bash test/run.sh $(UNIT) $(EMU) $(wildcard test/cli/*.sh)
 
 test-gpu: all $(GPU)
 	@B=$(B) bash test/run.sh $(GPUTEST)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of others, as pointers: torch tensors on GPUs or on the host, numpy arrays on the host. Neither is imported.
+
+numpy has no bfloat16: an array of uint16 stands for its bits.
+"""
+
+import math
+import sys
+from typing import Any, NamedTuple, Optional, Tuple
+
+from ._abi import DataType
+
+HOST = -1
+
+_NAMES = {
+    "int8": DataType.INT8,
+    "uint8": DataType.UINT8,
+    "int32": DataType.INT32,
+    "uint32": DataType.UINT32,
+    "int64": DataType.INT64,
+    "uint64": DataType.UINT64,
+    "float16": DataType.FLOAT16,
+    "float32": DataType.FLOAT32,
+    "float64": DataType.FLOAT64,
+    "bfloat16": DataType.BFLOAT16,
+    "uint16": DataType.BFLOAT16,
+}
+
+
+class View(NamedTuple):
+    """An array as the library sees it. `dtype` is None for types it does not know."""
+
+    pointer: int
+    dtype: Optional[int]
+    shape: Tuple[int, ...]
+    strides: Optional[Tuple[int, ...]]  # in elements; None: contiguous, in row-major order
+    itemsize: int
+    device: int  # a CUDA ordinal, or HOST
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+
+_types: dict = {}  # of numpy and torch, each looked up once
+
+
+def data_type(dtype: Any, name: str = "dtype") -> DataType:
+    """The DataType that a numpy or torch type, or its name, stands for."""
+    if isinstance(dtype, DataType):
+        return dtype
+    try:
+        return _NAMES[getattr(dtype, "__name__", None) or str(dtype).rsplit(".", 1)[-1]]
+    except KeyError:
+        raise ValueError(f"{name}: {dtype} is none of {', '.join(_NAMES)}") from None
+
+
+def is_torch(array: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def known_type(dtype: Any) -> Optional[int]:
+    """The DataType's value for a numpy or torch type; None if it has none."""
+    try:
+        return _types[dtype]
+    except KeyError:
+        code = _NAMES.get(str(dtype).rsplit(".", 1)[-1])
+        _types[dtype] = None if code is None else int(code)
+        return _types[dtype]
+
+
+def _torch_view(tensor: Any, name: str) -> View:
+    if tensor.is_cuda:
+        device = tensor.get_device()
+    elif tensor.device.type == "cpu":
+        device = HOST
+    else:
+        raise ValueError(f"{name} is on device {tensor.device}: a GPU's memory or the host's is needed")
+    return View(
+        tensor.data_ptr(),
+        known_type(tensor.dtype),
+        tensor.shape,
+        None if tensor.is_contiguous() else tensor.stride(),
+        tensor.element_size(),
+        device,
+    )
+
+
+def _numpy_view(array: Any, name: str) -> View:
+    size, strides = array.itemsize, None
+    if not array.flags.c_contiguous:
+        if any(stride % size for stride in array.strides):
+            raise ValueError(f"{name}: its strides {array.strides} are not whole elements of {size} bytes")
+        strides = tuple(stride // size for stride in array.strides)
+    return View(array.ctypes.data, known_type(array.dtype), array.shape, strides, size, HOST)
+
+
+def view(array: Any, name: str, writable: bool = False) -> View:
+    """`array` as a View; `name` is what errors call it."""
+    if is_torch(array):
+        return _torch_view(array, name)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, numpy.ndarray):
+        if writable and not array.flags.writeable:
+            raise ValueError(f"{name} is read-only")
+        return _numpy_view(array, name)
+    raise ValueError(f"{name} is a {type(array).__name__}: a torch tensor or a numpy array is needed")
+
+
+def current_stream(device: int) -> int:
+    """The cudaStream_t that torch uses now on that device; the host has none."""
+    torch = sys.modules.get("torch")
+    if device == HOST or torch is None:
+        return 0
+    return torch._C._cuda_getCurrentRawStream(device)
