@@ -30,6 +30,10 @@ arfusionResult_t comm_init(struct context* ctx, int dev, const arfusionConfig_t*
                            const arfusionBootstrap_t* bootstrap, struct comm** out);
 arfusionResult_t comm_init_all(struct context* ctx, int nranks, const int* devs, const arfusionConfig_t* config,
                                struct comm** out);
+/* The facts of a communicator of the default size whose ranks, on GPUs like `dev` that reach each other, are on `nhosts`
+ * hosts; and where its table is from. Makes nothing, asks no other rank. */
+arfusionResult_t comm_predict(const struct context* ctx, int dev, int nranks, int nhosts, struct route_facts* route,
+                              const char** source);
 
 /* comm.c */
 arfusionResult_t comm_finalize(struct comm* comm);

@@ -224,17 +224,18 @@ static void turn_everything_down(struct route_facts* facts, arfusionReason_t rea
   facts->reason_limit = limit;
 }
 
-/* Sets facts->reason if this communicator can never serve anything. */
-static void records_judge(const struct record* records, int nranks, struct route_facts* facts) {
-  const int hosts = count_hosts(records, nranks);
+static void size_judge(int nranks, int nhosts, struct route_facts* facts) {
   if (nranks < 2 || nranks > ARFUSION_MAX_RANKS) {
     turn_everything_down(facts, arfusionReasonRankCount, nranks, ARFUSION_MAX_RANKS);
-    return;
+  } else if (nhosts > 1) {
+    turn_everything_down(facts, arfusionReasonSeveralHosts, nhosts, 1);
   }
-  if (hosts > 1) {
-    turn_everything_down(facts, arfusionReasonSeveralHosts, hosts, 1);
-    return;
-  }
+}
+
+/* Sets facts->reason if this communicator can never serve anything. */
+static void records_judge(const struct record* records, int nranks, struct route_facts* facts) {
+  size_judge(nranks, count_hosts(records, nranks), facts);
+  if (facts->reason != arfusionReasonNone) return;
   for (int r = 0; r < nranks; ++r) {
     const struct device_facts* own = &records[r].facts;
     if (own->driver_needed) {
@@ -260,8 +261,8 @@ static const arfusionAlgorithm_t algorithm_of_setting[] = {
     [ALGO_TWOSHOT] = arfusionAlgoTwoshot,
 };
 
-/* The file's table, or the one built in for the oldest of the devices. */
-static void table_choose(const struct record* records, int my_rank, struct route_facts* facts) {
+/* The file's table, or the one built in for the oldest of the devices. Returns where it is from. */
+static const char* table_choose(const struct record* records, int my_rank, struct route_facts* facts) {
   const struct device_facts* oldest = &records[0].facts;
   const char* source = setting_info(SETTING_TUNING_FILE)->name;
   char text[TUNING_TEXT_BYTES], arch[TUNING_ARCH_BYTES];
@@ -278,6 +279,7 @@ static void table_choose(const struct record* records, int my_rank, struct route
   tuning_arch(oldest->compute_major, oldest->compute_minor, arch);
   tuning_text(&facts->table, text);
   LOG_INFO(ARFUSION_LOG_TUNING, "rank %d of %d, %s, table (%s): %s", my_rank, facts->nranks, arch, source, text);
+  return source;
 }
 
 /* Every rank reports the first peer it cannot reach; all of them then know the first such pair. */
@@ -319,6 +321,10 @@ arfusionResult_t device_check_limit(const struct device_setup* setup, int64_t by
                    (long long)limit, setup->nranks, (long long)bytes);
 }
 
+static int64_t request_bytes(const arfusionConfig_t* config) {
+  return config->maxTokens * config->hidden * kernel_element_size(config->dataType);
+}
+
 static arfusionResult_t workspaces_create(struct comm* comm, const struct context* ctx, const arfusionConfig_t* config,
                                           const arfusionBootstrap_t* bootstrap, const struct record* records) {
   struct device_facts facts[ARFUSION_MAX_RANKS];
@@ -330,8 +336,7 @@ static arfusionResult_t workspaces_create(struct comm* comm, const struct contex
       .settings = &ctx->settings,
       .facts = facts,
       .bootstrap = bootstrap,
-      .max_request_bytes = comm->facts.max_request_bytes =
-          config->maxTokens * config->hidden * kernel_element_size(config->dataType),
+      .max_request_bytes = comm->facts.max_request_bytes = request_bytes(config),
   };
   FORWARD_IF_ERROR(check_reach(comm->device, &setup, &comm->facts));
   if (comm->facts.reason != arfusionReasonNone) return arfusionSuccess;
@@ -425,6 +430,41 @@ arfusionResult_t comm_init(struct context* ctx, int dev, const arfusionConfig_t*
   }
   *out = comm;
   return arfusionSuccess;
+}
+
+/* ---------------------------------------------------------------- one that is only asked about */
+
+arfusionResult_t comm_predict(const struct context* ctx, int dev, int nranks, int nhosts, struct route_facts* route,
+                              const char** source) {
+  const arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap, .nranks = nranks};
+  struct record records[ARFUSION_MAX_RANKS] = {0};
+  struct device_facts facts[ARFUSION_MAX_RANKS];
+  arfusionConfig_t config;
+  *route = (struct route_facts){.nranks = nranks, .forced = algorithm_of_setting[ctx->settings.value[SETTING_ALGO]]};
+  *source = "none";
+  size_judge(nranks, nhosts, route);
+  if (route->reason != arfusionReasonNone) return arfusionSuccess;
+  record_fill(&records[0], ctx, dev, NULL, &config, &bootstrap);
+  FORWARD_IF_ERROR((arfusionResult_t)records[0].result);
+  records[0].facts.unique = 0; /* which would mean one GPU for all of them */
+  for (int r = 0; r < nranks; ++r) {
+    records[r] = records[0];
+    facts[r] = records[0].facts;
+  }
+  records_judge(records, nranks, route);
+  if (route->reason != arfusionReasonNone) return arfusionSuccess;
+  *source = table_choose(records, 0, route);
+  const struct device_setup setup = {
+      .dev = dev,
+      .nranks = nranks,
+      .settings = &ctx->settings,
+      .facts = facts,
+      .max_request_bytes = route->max_request_bytes = request_bytes(&config),
+  };
+  if (!ctx->device->is_host && peers_judge(NULL, &setup) == PEERS_DISABLED) {
+    turn_everything_down(route, arfusionReasonDisabled, 0, 0);
+  }
+  return ctx->device->plan(&setup, route);
 }
 
 /* ---------------------------------------------------------------- all ranks in one process */

@@ -37,10 +37,13 @@ arfusionResult_t device_check_limit(const struct device_setup* setup, int64_t by
 struct device_ops {
   int is_host;
   arfusionResult_t (*count)(int* ndev);
+  arfusionResult_t (*current)(int* dev); /* the calling thread's */
   arfusionResult_t (*properties)(int dev, arfusionProperties_t* properties);
   arfusionResult_t (*facts)(int dev, struct device_facts* facts);
   /* The lowest rank whose memory this device cannot reach, PEERS_ALL or PEERS_DISABLED; see peers.h. */
   int (*unreachable)(const struct device_setup* setup);
+  /* What create would fill in of `route`, and its error if ARFUSION_WORKSPACE_LIMIT is too low; makes nothing. */
+  arfusionResult_t (*plan)(const struct device_setup* setup, struct route_facts* route);
   /* Makes, shares and maps the workspaces; all ranks call it together and get the same result. Fills in launch_bytes of
    * `route`. */
   arfusionResult_t (*create)(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,

@@ -70,6 +70,11 @@ static arfusionResult_t cuda_count(int* ndev) {
   return cuda_error(error, "cudaGetDeviceCount");
 }
 
+static arfusionResult_t cuda_current(int* dev) {
+  CUDA_TRY(cudaGetDevice(dev));
+  return arfusionSuccess;
+}
+
 static arfusionResult_t cuda_properties(int dev, arfusionProperties_t* properties) {
   struct cudaDeviceProp prop;
   CUDA_TRY(cudaGetDeviceProperties(&prop, dev));
@@ -209,6 +214,18 @@ static void launch_bytes_fill(const struct cuda_layout* layout, struct route_fac
   }
 }
 
+static void layout_choose(const struct device_setup* setup, struct cuda_layout* layout) {
+  cuda_layout_compute(layout, setup->nranks, setup->max_request_bytes, setup->settings->value[SETTING_WORKSPACE_LIMIT]);
+}
+
+static arfusionResult_t cuda_plan(const struct device_setup* setup, struct route_facts* route) {
+  struct cuda_layout layout;
+  layout_choose(setup, &layout);
+  FORWARD_IF_ERROR(device_check_limit(setup, (int64_t)layout.total));
+  launch_bytes_fill(&layout, route);
+  return arfusionSuccess;
+}
+
 static arfusionResult_t cuda_create(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
                                     int64_t* workspace_bytes) {
   struct device_guard guard;
@@ -226,8 +243,7 @@ static arfusionResult_t cuda_create(const struct device_setup* setup, struct dev
     choose_grids(setup, kernels);
     kernels->compute_major = setup->facts[setup->rank].compute_major;
     kernels->shared_gpu = ranks_per_gpu(setup) > 1;
-    cuda_layout_compute(&kernels->layout, setup->nranks, setup->max_request_bytes,
-                        setup->settings->value[SETTING_WORKSPACE_LIMIT]);
+    layout_choose(setup, &kernels->layout);
     result = create_guarded(comm, setup);
   }
   if (entered) guard_leave(&guard);
@@ -357,9 +373,11 @@ static void cuda_workspace(const struct device_comm* comm, arfusionWorkspace_t* 
 const struct device_ops device_cuda = {
     .is_host = 0,
     .count = cuda_count,
+    .current = cuda_current,
     .properties = cuda_properties,
     .facts = cuda_facts,
     .unreachable = peers_unreachable,
+    .plan = cuda_plan,
     .create = cuda_create,
     .test_peers = cuda_test_peers,
     .destroy = cuda_destroy,

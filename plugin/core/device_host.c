@@ -30,6 +30,11 @@ static arfusionResult_t host_count(int* ndev) {
   return arfusionSuccess;
 }
 
+static arfusionResult_t host_current(int* dev) {
+  *dev = 0;
+  return arfusionSuccess;
+}
+
 static int usable_processors(void) {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
@@ -112,9 +117,22 @@ static void launch_bytes_fill(const struct host_layout* layout, struct route_fac
   }
 }
 
+static arfusionResult_t layout_choose(const struct device_setup* setup, struct host_layout* layout) {
+  const int64_t limit = setup->settings->value[SETTING_WORKSPACE_LIMIT];
+  host_layout_compute(layout, setup->nranks, setup->max_request_bytes,
+                      limit < largest_workspace ? limit : largest_workspace);
+  return device_check_limit(setup, (int64_t)layout->total);
+}
+
+static arfusionResult_t host_plan(const struct device_setup* setup, struct route_facts* route) {
+  struct host_layout layout;
+  FORWARD_IF_ERROR(layout_choose(setup, &layout));
+  launch_bytes_fill(&layout, route);
+  return arfusionSuccess;
+}
+
 static arfusionResult_t host_create(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
                                     int64_t* workspace_bytes) {
-  const int64_t limit = setup->settings->value[SETTING_WORKSPACE_LIMIT];
   int fd = -1, fds[ARFUSION_MAX_RANKS];
   struct device_comm* comm = aligned_alloc(64, (sizeof *comm + 63) / 64 * 64);
   arfusionResult_t result = comm ? arfusionSuccess : error_set(arfusionSystemError, "out of memory for a communicator");
@@ -124,9 +142,7 @@ static arfusionResult_t host_create(const struct device_setup* setup, struct dev
     comm->kernels.nranks = setup->nranks;
     comm->kernels.yield = setup->nranks > usable_processors();
     comm->kernels.timeout_ns = (uint64_t)setup->settings->value[SETTING_TIMEOUT] * 1000000000u;
-    host_layout_compute(&comm->kernels.layout, setup->nranks, setup->max_request_bytes,
-                        limit < largest_workspace ? limit : largest_workspace);
-    result = device_check_limit(setup, (int64_t)comm->kernels.layout.total);
+    result = layout_choose(setup, &comm->kernels.layout);
     if (result == arfusionSuccess) result = own_workspace(&comm->kernels, &fd);
   }
   result = bootstrap_vote(setup->bootstrap, result);
@@ -186,9 +202,11 @@ static void host_workspace(const struct device_comm* comm, arfusionWorkspace_t* 
 const struct device_ops device_host = {
     .is_host = 1,
     .count = host_count,
+    .current = host_current,
     .properties = host_properties,
     .facts = host_facts,
     .unreachable = host_unreachable,
+    .plan = host_plan,
     .create = host_create,
     .test_peers = host_test_peers,
     .destroy = host_destroy,
