@@ -55,6 +55,18 @@ arfusionResult_t tuning_read(const char* path, const struct tuning_target* targe
  * "measured", "from a model", ... */
 const char* tuning_builtin(int compute_major, int compute_minor, int nranks, struct route_table* table);
 
+/* GPU times in µs for one operation of `bytes` (tokens x hidden x element size). */
+struct tuning_times {
+  double operation_us; /* allreduce + residual + RMSNorm by `algorithm`; no more than that for an allreduce alone */
+  double nccl_us;      /* ncclAllReduce */
+  double epilogue_us;  /* residual and RMSNorm in a kernel of their own */
+};
+
+/* Estimates them, for 2 to 16 ranks of one host and for an algorithm with a name; returns what they are based on. NULL for
+ * the host device: nothing is known of NCCL there. */
+const char* tuning_estimate(int compute_major, int compute_minor, int nranks, arfusionAlgorithm_t algorithm, int64_t bytes,
+                            struct tuning_times* times);
+
 int tuning_equal(const struct route_table* a, const struct route_table* b);
 
 /* "oneshot_lamport up to 4096 bytes, then twoshot". */
