@@ -75,7 +75,8 @@ sources  = $(filter-out $(if $(NVCC),,%_cuda.c),$(sort $(wildcard $(addsuffix /*
 cuda     = $(if $(NVCC),$(sort $(wildcard $(addsuffix /*.cu,$(1)))))
 objects  = $(patsubst %,$(B)/obj/%.o,$(1))
 
-PLUGIN_OBJECTS := $(call objects,$(call sources,topo kernels/host plugin/core plugin/net) $(call cuda,kernels/cuda))
+PLUGIN_OBJECTS := $(call objects,$(call sources,topo kernels/host plugin/core plugin/net) $(call cuda,kernels/cuda) \
+                    $(filter plugin/nccl/profiler%,$(call sources,plugin/nccl)))
 TOPO_XML       := $(call objects,$(call sources,topo/xml))
 TOPO_XML_LIBS  := -l:libexpat.a
 HOST_OBJECTS   := $(call objects,$(call sources,plugin/host))
@@ -86,6 +87,7 @@ TOPO_OBJECTS   := $(call objects,$(call sources,plugin/tools/topo) $(call cuda,p
 TOPO_LIBS      := -l:libjansson.a $(TOPO_XML_LIBS)
 
 PLUGIN   := $(B)/libarfusion-plugin.so
+NCCL_NAMES := libnccl-net-arfusion.so libnccl-profiler-arfusion.so
 HOSTLIB  := $(if $(HOST_OBJECTS),$(B)/libarfusion.so.1)
 BENCH    := $(if $(BENCH_OBJECTS),$(B)/arfusion-bench)
 TOPO     := $(if $(TOPO_OBJECTS),$(B)/arfusion-topo)
@@ -138,6 +140,7 @@ $(B)/libarfusion-topo-xml.a: $(TOPO_XML)
 $(PLUGIN): $(PLUGIN_OBJECTS) plugin/core/plugin.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -o $@ $(PLUGIN_OBJECTS) $(LD_FLAGS) -Wl,--version-script,plugin/core/plugin.map -Wl,-z,defs $(LIBS)
+	$(Q)for name in $(NCCL_NAMES); do ln -sf $(@F) $(B)/$$name; done
 
 $(B)/libarfusion.so.1: $(HOST_OBJECTS) $(B)/libarfusion-internal.a plugin/host/libarfusion.map
 	$(call say,LINK,$@)

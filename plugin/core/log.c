@@ -111,6 +111,10 @@ void log_line(arfusionLogLevel_t level, unsigned long flags, const char* file, i
   errno = saved_errno;
 }
 
+void log_text(const char* text, size_t bytes) {
+  if (atomic_load(&log_level) > arfusionLogNone) log_write(text, bytes);
+}
+
 arfusionResult_t error_set_at(const char* file, int line, arfusionResult_t result, const char* fmt, ...) {
   char text[ERROR_TEXT_BYTES]; /* the arguments may be the last error's own text */
   va_list args;

@@ -31,6 +31,9 @@ void log_line(arfusionLogLevel_t level, unsigned long flags, const char* file, i
 #define LOG_WARN(...) log_line(arfusionLogWarn, ~0ul, __FILE__, __LINE__, __VA_ARGS__)
 #define LOG_INFO(flags, ...) log_line(arfusionLogInfo, flags, __FILE__, __LINE__, __VA_ARGS__)
 
+/* Text that is no log line, as it is, on stderr in one write; nothing if ARFUSION_DEBUG is none. */
+void log_text(const char* text, size_t bytes);
+
 /* Records the text as this thread's last error, logs it as a warning, returns `result`. */
 arfusionResult_t error_set_at(const char* file, int line, arfusionResult_t result, const char* fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -52,6 +52,9 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
                                  WORKSPACE_MAX, "bytes", "The largest workspace of one rank of a communicator."},
     [SETTING_TUNING_FILE] = {"ARFUSION_TUNING_FILE", SETTING_KIND_STRING, 1, NULL, "", 0, 0, NULL,
                              "A routing table that arfusion-bench tune has written; empty: the one that is built in."},
+    [SETTING_REPORT] = {"ARFUSION_REPORT", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
+                        "NCCL's profiler: the file to which each communicator's report is added, a line of JSON; %h, %p, %c "
+                        "and %r in its name are the host, the process, the communicator and the rank."},
     [SETTING_DEBUG] = {"ARFUSION_DEBUG", SETTING_KIND_CHOICE, 0, "none version warn info trace", "warn", 0, 0, NULL,
                        "Which lines go to stderr when the host has no logger of its own."},
     [SETTING_HOSTID] = {"NCCL_HOSTID", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,

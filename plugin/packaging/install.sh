@@ -21,6 +21,7 @@ done
 
 install -m 755 "$B/libarfusion-plugin.so" "$B/libarfusion.so.1" "$lib"
 ln -sf libarfusion.so.1 "$lib/libarfusion.so"
+for name in net profiler; do ln -sf libarfusion-plugin.so "$lib/libnccl-$name-arfusion.so"; done
 install -m 755 "$B/arfusion-bench" "$B/arfusion-topo" "$bin"
 install -m 644 include/arfusion_plugin.h include/arfusion.h "$include"
 install -m 644 "$B"/man/*.1 "$share/man/man1"

@@ -4,7 +4,7 @@ set -eu
 fail() { echo "$1" >&2; exit 1; }
 exported() { nm -D --defined-only "$1" | awk '{ print $3 }' | sort; }
 
-wanted='arfusionPlugin_v1 ncclCollNetPlugin_v11 ncclCollNetPlugin_v12 ncclNetPlugin_v11 ncclNetPlugin_v12'
+wanted='arfusionPlugin_v1 ncclCollNetPlugin_v11 ncclCollNetPlugin_v12 ncclNetPlugin_v11 ncclNetPlugin_v12 ncclProfiler_v5 ncclProfiler_v6'
 [ "$(exported "$B/libarfusion-plugin.so" | xargs)" = "$wanted" ] ||
   fail "the plugin exports: $(exported "$B/libarfusion-plugin.so")"
 declared=$(grep -o 'arfusion[A-Z][A-Za-z]*(' include/arfusion.h | tr -d '(' | sort -u)

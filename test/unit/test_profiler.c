@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_profiler.c: the plugin as NCCL's profiler: what it counts, where its report goes, and that nothing wrong around
+ * it makes NCCL fail.
+ */
+#include <dlfcn.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "test/unit/profiler_driver.h"
+#include "test/unit/support.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+enum { MOST_LINES = 64 };
+
+static char folder[64], file[128], errors[128]; /* the report, and what stderr gets */
+static int kept_stderr = -1;
+
+/* ---------------------------------------------------------------- around each test */
+
+static int set_up(void** state) {
+  (void)state;
+  strcpy(folder, "/tmp/arfusion-profiler-XXXXXX");
+  if (!mkdtemp(folder)) return -1;
+  snprintf(file, sizeof file, "%s/report.json", folder);
+  snprintf(errors, sizeof errors, "%s/stderr", folder);
+  support_setting("ARFUSION_DEVICE", "host");
+  support_setting("ARFUSION_REPORT", file);
+  return 0;
+}
+
+static int tear_down(void** state) {
+  static const char* const names[] = {"ARFUSION_REPORT", "ARFUSION_DEBUG",       "ARFUSION_TIMEOUT",
+                                      "ARFUSION_ALGO",   "ARFUSION_TUNING_FILE", "ARFUSION_WORKSPACE_LIMIT"};
+  char command[128];
+  (void)state;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) support_setting(names[i], NULL);
+  snprintf(command, sizeof command, "rm -rf '%s'", folder);
+  return system(command);
+}
+
+static void stderr_catch(void) {
+  fflush(stderr);
+  kept_stderr = dup(STDERR_FILENO);
+  assert_non_null(freopen(errors, "w", stderr));
+}
+
+static char* file_text(const char* path) {
+  FILE* in = fopen(path, "r");
+  size_t bytes = 0, room = 1 << 22;
+  char* text = calloc(1, room);
+  assert_non_null(text);
+  if (in) {
+    bytes = fread(text, 1, room - 1, in);
+    fclose(in);
+  }
+  text[bytes] = '\0';
+  return text;
+}
+
+/* What has been written to stderr since; to be freed. */
+static char* stderr_release(void) {
+  fflush(stderr);
+  dup2(kept_stderr, STDERR_FILENO);
+  close(kept_stderr);
+  return file_text(errors);
+}
+
+static int occurrences(const char* text, const char* word) {
+  int n = 0;
+  for (const char* at = text; (at = strstr(at, word)); at += strlen(word)) ++n;
+  return n;
+}
+
+/* ---------------------------------------------------------------- reports */
+
+struct reports {
+  int count;
+  json_t* line[MOST_LINES];
+};
+
+static struct reports reports_read(const char* path) {
+  struct reports reports = {0};
+  char* text = file_text(path);
+  for (char* at = text; *at; at += strcspn(at, "\n") + 1) {
+    json_error_t error;
+    assert_true(reports.count < MOST_LINES);
+    json_t* line = json_loadb(at, strcspn(at, "\n"), 0, &error);
+    if (!line) fail_msg("%s: %s", error.text, at);
+    assert_string_equal(json_string_value(json_object_get(line, "format")), "arfusion-report");
+    reports.line[reports.count++] = line;
+  }
+  free(text);
+  return reports;
+}
+
+static void reports_free(struct reports* reports) {
+  for (int i = 0; i < reports->count; ++i) json_decref(reports->line[i]);
+}
+
+static json_int_t number(const json_t* object, const char* name) {
+  const json_t* value = json_object_get(object, name);
+  if (!json_is_integer(value)) fail_msg("no number %s", name);
+  return json_integer_value(value);
+}
+
+static const json_t* size_of(const json_t* report, const char* type, json_int_t count) {
+  size_t i;
+  const json_t* size;
+  json_array_foreach(json_object_get(report, "sizes"), i, size) {
+    if (number(size, "count") == count && !strcmp(json_string_value(json_object_get(size, "type")), type)) return size;
+  }
+  return NULL;
+}
+
+static void expect_calls(const json_t* report, const char* type, json_int_t count, json_int_t eager,
+                         json_int_t captured) {
+  const json_t* size = size_of(report, type, count);
+  if (!size) fail_msg("no calls of %lld %s", (long long)count, type);
+  assert_int_equal(number(size, "eager_calls"), eager);
+  assert_int_equal(number(size, "captured_calls"), captured);
+}
+
+/* The calls that are turned down for `reason`, of one form. */
+static json_int_t turned_down(const json_t* report, const char* form, int reason) {
+  size_t i;
+  const json_t* entry;
+  json_array_foreach(json_object_get(json_object_get(report, form), "turned_down"), i, entry) {
+    if (number(entry, "reason") == reason) return number(entry, "calls");
+  }
+  return 0;
+}
+
+/* One communicator that makes one call; the last line of its report. */
+static json_t* report_of_one(int nnodes, int nranks, int rank, const char* datatype, size_t count) {
+  struct driver driver;
+  struct driver_comm comm;
+  driver_open(&driver, 6);
+  driver_begin(&driver, &comm, 7, NULL, nnodes, nranks, rank);
+  assert_non_null(comm.context);
+  driver_call(&comm, "AllReduce", datatype, count, false);
+  driver_end(&comm);
+  driver_close(&driver);
+  struct reports reports = reports_read(file);
+  assert_true(reports.count > 0);
+  json_t* last = json_incref(reports.line[reports.count - 1]);
+  reports_free(&reports);
+  return last;
+}
+
+/* ---------------------------------------------------------------- counting */
+
+static const struct {
+  const char *nccl, *name;
+} types[] = {{"ncclBfloat16", "bfloat16"},     {"ncclFloat16", "float16"},
+             {"ncclFloat32", "float32"},       {"ncclInt8", "int8"},
+             {"ncclInt32", "int32"},           {"ncclUint32", "uint32"},
+             {"ncclInt64", "int64"},           {"ncclUint64", "uint64"},
+             {"ncclFloat64", "float64"},       {"ncclFloat8e4m3", "float8e4m3"},
+             {"ncclFloat8e5m2", "float8e5m2"}, {"Unknown", "unknown"}};
+enum { TYPES = sizeof types / sizeof types[0], COUNTS = 5, CALLS = 4000, COMMS = 3 };
+static const size_t counts[COUNTS] = {1, 8, 4096, 7 * 2880, (size_t)8192 * 8192};
+
+struct program { /* a thread that makes calls on a communicator, and what it did */
+  struct driver* driver;
+  struct driver_comm comm;
+  int rank;
+  unsigned seed;
+  long eager[TYPES][COUNTS], captured[TYPES][COUNTS], others;
+};
+
+static void* program_run(void* argument) {
+  static const char* const other[] = {"AllGather", "Broadcast", "Reduce", "ReduceScatter", "AllReduceX", "AlltoAll"};
+  struct program* self = argument;
+  char name[16];
+  snprintf(name, sizeof name, "tp:%d", self->rank);
+  driver_begin(self->driver, &self->comm, 0x1000 + (unsigned)self->rank, name, 1, 2 + self->rank, self->rank);
+  for (int i = 0; i < CALLS; ++i) {
+    const unsigned draw = (unsigned)rand_r(&self->seed);
+    const int type = (int)(draw % TYPES), count = (int)(draw / TYPES % COUNTS);
+    const bool captured = draw >> 16 & 1;
+    if (draw >> 17 & 1) {
+      driver_call(&self->comm, other[draw % 6], types[type].nccl, counts[count], captured);
+      ++self->others;
+    } else {
+      driver_call(&self->comm, "AllReduce", types[type].nccl, counts[count], captured);
+      ++(captured ? self->captured : self->eager)[type][count];
+    }
+  }
+  driver_end(&self->comm);
+  return NULL;
+}
+
+static void program_check(const struct program* program, const json_t* report) {
+  long eager = 0, captured = 0;
+  size_t different = 0;
+  for (int t = 0; t < TYPES; ++t) {
+    for (int c = 0; c < COUNTS; ++c) {
+      eager += program->eager[t][c];
+      captured += program->captured[t][c];
+      if (program->eager[t][c] + program->captured[t][c] == 0) continue;
+      ++different;
+      expect_calls(report, types[t].name, (json_int_t)counts[c], program->eager[t][c], program->captured[t][c]);
+    }
+  }
+  assert_int_equal(json_array_size(json_object_get(report, "sizes")), different);
+  assert_int_equal(number(report, "eager_calls"), eager);
+  assert_int_equal(number(report, "captured_calls"), captured);
+  assert_int_equal(number(report, "other_collectives"), program->others);
+  assert_int_equal(number(report, "calls_not_counted_by_size"), 0);
+  assert_int_equal(number(report, "ranks"), 2 + program->rank);
+  assert_int_equal(number(report, "pid"), getpid());
+  assert_true(json_is_true(json_object_get(report, "ended")));
+}
+
+/* Communicators of several threads at once; the library is closed and opened again. */
+static void the_counts_are_those_of_the_program(void** state) {
+  static struct program programs[COMMS];
+  (void)state;
+  stderr_catch();
+  for (int round = 0; round < 3; ++round) {
+    struct driver driver;
+    pthread_t threads[COMMS];
+    driver_open(&driver, round % 2 ? 5 : 6);
+    for (int c = 0; c < COMMS; ++c) {
+      programs[c] = (struct program){.driver = &driver, .rank = c, .seed = (unsigned)(round * COMMS + c + 1)};
+    }
+    /* The first one makes the others' mask. */
+    struct driver_comm first;
+    driver_begin(&driver, &first, 1, NULL, 1, 2, 1);
+    for (int c = 0; c < COMMS; ++c) assert_int_equal(pthread_create(&threads[c], NULL, program_run, &programs[c]), 0);
+    for (int c = 0; c < COMMS; ++c) assert_int_equal(pthread_join(threads[c], NULL), 0);
+    driver_end(&first);
+    driver_close(&driver);
+
+    struct reports reports = reports_read(file);
+    assert_int_equal(reports.count, (round + 1) * (COMMS + 1)); /* runs are added to each other */
+    for (int i = round * (COMMS + 1); i < reports.count; ++i) {
+      const char* name = json_string_value(json_object_get(reports.line[i], "name"));
+      if (name[0]) program_check(&programs[number(reports.line[i], "rank")], reports.line[i]);
+      if (!name[0]) assert_int_equal(json_array_size(json_object_get(reports.line[i], "sizes")), 0);
+    }
+    reports_free(&reports);
+  }
+  char* text = stderr_release();
+  assert_int_equal(occurrences(text, "arfusion: communicator 0x1000 \"tp:0\", rank 0 of 2"), 3); /* rank 0 alone */
+  assert_int_equal(occurrences(text, "arfusion: communicator"), 3);
+  if (strstr(text, "WARN")) fail_msg("%s", text);
+  free(text);
+}
+
+struct hammer {
+  struct driver_comm* comm;
+  int kind; /* COLL_API: calls; otherwise that kind of event */
+};
+
+enum { HAMMERS = 6, BLOWS = 20000 };
+
+static void* hammer_run(void* argument) {
+  const struct hammer* self = argument;
+  for (int i = 0; i < BLOWS; ++i) {
+    if (self->kind == COLL_API) {
+      driver_call(self->comm, "AllReduce", "ncclBfloat16", (size_t)(i % 16 + 1) * 4096, i % 4 == 0);
+    } else {
+      driver_event(self->comm, (self->kind + i) % KINDS == COLL_API ? GROUP : (self->kind + i) % KINDS);
+    }
+  }
+  return NULL;
+}
+
+/* The application's threads and NCCL's proxies. */
+static void several_threads_share_a_communicator(void** state) {
+  struct driver driver;
+  struct driver_comm comm;
+  struct hammer hammers[HAMMERS];
+  pthread_t threads[HAMMERS];
+  (void)state;
+  driver_open(&driver, 6);
+  driver_begin(&driver, &comm, 1, NULL, 1, 2, 1);
+  for (int h = 0; h < HAMMERS; ++h) {
+    hammers[h] = (struct hammer){.comm = &comm, .kind = h < 4 ? COLL_API : h};
+    assert_int_equal(pthread_create(&threads[h], NULL, hammer_run, &hammers[h]), 0);
+  }
+  for (int h = 0; h < HAMMERS; ++h) assert_int_equal(pthread_join(threads[h], NULL), 0);
+  driver_end(&comm);
+  driver_close(&driver);
+  struct reports reports = reports_read(file);
+  assert_int_equal(reports.count, 1);
+  assert_int_equal(number(reports.line[0], "eager_calls"), 4 * BLOWS * 3 / 4);
+  assert_int_equal(number(reports.line[0], "captured_calls"), 4 * BLOWS / 4);
+  for (int c = 1; c <= 16; ++c) {
+    const int captured = c % 4 == 1;
+    expect_calls(reports.line[0], "bfloat16", c * 4096, captured ? 0 : 4 * BLOWS / 16, captured ? 4 * BLOWS / 16 : 0);
+  }
+  reports_free(&reports);
+}
+
+static void events_allocate_nothing_and_have_no_handle(void** state) {
+  struct driver driver;
+  struct driver_comm comm;
+  (void)state;
+  driver_open(&driver, 5);
+  driver_begin(&driver, &comm, 1, NULL, 1, 2, 1);
+  assert_int_equal(driver.mask, 1 << COLL_API); /* nothing that costs a kernel or a proxy time */
+  const struct mallinfo2 before = mallinfo2();
+  for (int i = 1; i < 5000; ++i) driver_call(&comm, "AllReduce", "ncclFloat16", (size_t)i * 64, i % 2);
+  for (int kind = 0; kind < 64; ++kind) {
+    struct event event = {.type = (uint64_t)1 << kind};
+    void* handle = &event;
+    event.coll_api.func = "AllReduce";
+    assert_int_equal(driver.profiler->start(comm.context, &handle, &event), 0);
+    assert_null(handle);
+  }
+  const struct mallinfo2 after = mallinfo2();
+  if (!SANITIZED) assert_true(before.uordblks == after.uordblks && before.hblkhd == after.hblkhd);
+  driver_end(&comm);
+  driver_close(&driver);
+}
+
+static void more_sizes_than_counters_are_said_to_be(void** state) {
+  enum { SIZES = 13000, COUNTED = 12288 };
+  struct driver driver;
+  struct driver_comm comm;
+  (void)state;
+  stderr_catch();
+  driver_open(&driver, 6);
+  driver_begin(&driver, &comm, 1, NULL, 1, 2, 0);
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 1; i <= SIZES; ++i) driver_call(&comm, "AllReduce", "ncclBfloat16", i * 8, false);
+  }
+  driver_call(&comm, "AllReduce", "ncclBfloat16", SIZE_MAX, false);
+  driver_end(&comm);
+  driver_close(&driver);
+  char* text = stderr_release();
+  assert_non_null(strstr(text, "more, of sizes beyond the 12288 that are counted"));
+  assert_non_null(strstr(text, "and 12276 more sizes"));
+  free(text);
+  struct reports reports = reports_read(file);
+  assert_int_equal(number(reports.line[0], "eager_calls"), 2 * COUNTED);
+  assert_int_equal(number(reports.line[0], "calls_not_counted_by_size"), 2 * (SIZES - COUNTED) + 1);
+  assert_int_equal(json_array_size(json_object_get(reports.line[0], "sizes")), COUNTED);
+  reports_free(&reports);
+}
+
+/* ---------------------------------------------------------------- what is wrong around it */
+
+static void what_can_never_be_served_is_reported_with_its_reason(void** state) {
+  static const struct {
+    int nnodes, nranks, reason, value, limit;
+  } shapes[] = {{1, 1, 3, 1, 16},   {1, 20, 3, 20, 16}, {1, 0, 3, 0, 16},
+                {1, -1, 3, -1, 16}, {2, 16, 7, 2, 1},   {1000, 100000, 3, 100000, 16}};
+  (void)state;
+  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; ++i) {
+    json_t* report = report_of_one(shapes[i].nnodes, shapes[i].nranks, 3, "ncclBfloat16", 4096);
+    const json_t* route = json_object_get(size_of(report, "bfloat16", 4096), "allreduce");
+    assert_int_equal(number(report, "fusible_calls"), 1); /* by its shape */
+    assert_int_equal(turned_down(report, "allreduce", shapes[i].reason), 1);
+    assert_int_equal(turned_down(report, "fused", shapes[i].reason), 1);
+    assert_string_equal(json_string_value(json_object_get(route, "algorithm")), "none");
+    assert_int_equal(number(route, "reason"), shapes[i].reason);
+    assert_int_equal(number(route, "value"), shapes[i].value);
+    assert_int_equal(number(route, "limit"), shapes[i].limit);
+    json_decref(report);
+  }
+}
+
+static void types_and_shapes_decide_what_is_fusible(void** state) {
+  static const struct {
+    const char *nccl, *name;
+    size_t count;
+    int fusible, reason, fused_reason; /* 0: taken */
+  } calls[] = {{"ncclBfloat16", "bfloat16", 8, 1, 0, 0},
+               {"ncclFloat16", "float16", 4096, 1, 0, 0},
+               {"ncclFloat32", "float32", 4, 1, 0, 0},
+               {"ncclBfloat16", "bfloat16", 7, 0, 0, 4},
+               {"ncclFloat32", "float32", 1, 0, 0, 4},
+               {"ncclInt32", "int32", 4096, 0, 1, 1},
+               {"ncclFloat64", "float64", 4096, 0, 1, 1},
+               {"Unknown", "unknown", 4096, 0, 1, 1},
+               {"ncclNewType", "unknown", 4096, 0, 1, 1},
+               {NULL, "unknown", 4096, 0, 1, 1},
+               {"ncclBfloat16", "bfloat16", (size_t)1 << 40, 1, 6, 6},
+               {"ncclBfloat16", "bfloat16", (size_t)1 << 55, 1, 6, 6}};
+  (void)state;
+  for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i) {
+    json_t* report = report_of_one(1, 2, 1, calls[i].nccl, calls[i].count);
+    const json_t* size = size_of(report, calls[i].name, (json_int_t)calls[i].count);
+    assert_non_null(size);
+    assert_int_equal(json_is_true(json_object_get(size, "fusible")), calls[i].fusible);
+    assert_int_equal(number(report, "fusible_calls"), calls[i].fusible);
+    assert_int_equal(turned_down(report, "allreduce", calls[i].reason), calls[i].reason != 0);
+    assert_int_equal(turned_down(report, "fused", calls[i].fused_reason), calls[i].fused_reason != 0);
+    assert_int_equal(json_object_size(json_object_get(json_object_get(report, "allreduce"), "taken")),
+                     calls[i].reason == 0);
+    json_decref(report);
+  }
+}
+
+static void the_settings_count_as_for_a_communicator(void** state) {
+  (void)state;
+  support_setting("ARFUSION_ALGO", "twoshot");
+  json_t* report = report_of_one(1, 4, 1, "ncclBfloat16", 4096);
+  assert_int_equal(number(json_object_get(json_object_get(report, "fused"), "taken"), "twoshot"), 1);
+  json_decref(report);
+  support_setting("ARFUSION_ALGO", "none");
+  report = report_of_one(1, 4, 1, "ncclBfloat16", 4096);
+  assert_int_equal(turned_down(report, "allreduce", 14), 1);
+  json_decref(report);
+}
+
+static void odd_calls_do_no_harm(void** state) {
+  struct driver driver;
+  struct driver_comm comm, nobody;
+  struct event event = {.type = 1 << COLL_API};
+  void *handle = &event, *context = &event;
+  int mask = -1;
+  (void)state;
+  driver_open(&driver, 6);
+  driver_begin(&driver, &comm, 1, "quote \" backslash \\ newline \n \xff", 1, 2, 1);
+  assert_int_equal(driver.profiler->start(comm.context, &handle, &event), 0); /* no func */
+  assert_null(handle);
+  event.coll_api.func = "AllReduce";
+  assert_int_equal(driver.profiler->start(comm.context, NULL, &event), 0); /* count 0, no data type */
+  assert_int_equal(driver.profiler->start(comm.context, &handle, NULL), 0);
+  assert_int_equal(driver.profiler->start(NULL, &handle, &event), 0);
+  assert_int_equal(driver.profiler->init(NULL, 1, &mask, NULL, 1, 2, 0, NULL), 0);
+  assert_int_equal(driver.profiler->init(&context, 1, NULL, NULL, 1, 2, 0, NULL), 0);
+  nobody = (struct driver_comm){.driver = &driver};
+  for (int kind = 0; kind < KINDS; ++kind) driver_event(&nobody, kind);
+  assert_int_equal(driver.profiler->stop(NULL), 0);
+  assert_int_equal(driver.profiler->record(NULL, 23, NULL), 0);
+  assert_int_equal(driver.profiler->finalize(NULL), 0);
+  driver_end(&comm);
+  driver_close(&driver);
+  struct reports reports = reports_read(file);
+  assert_int_equal(reports.count, 1);
+  assert_string_equal(json_string_value(json_object_get(reports.line[0], "name")),
+                      "quote \" backslash \\ newline \n \xc3\xbf");
+  expect_calls(reports.line[0], "unknown", 0, 1, 0);
+  reports_free(&reports);
+}
+
+static void wrong_settings_leave_nccl_alone(void** state) {
+  static const char* const wrong[][2] = {
+      {"ARFUSION_TIMEOUT", "soon"}, {"ARFUSION_TUNING_FILE", "/nowhere"}, {"ARFUSION_WORKSPACE_LIMIT", "8K"}};
+  (void)state;
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+    struct driver driver;
+    struct driver_comm comm, other;
+    stderr_catch();
+    support_setting(wrong[i][0], wrong[i][1]);
+    driver_open(&driver, 6);
+    driver.mask = -1;
+    driver_begin(&driver, &comm, 0xbad, NULL, 1, 2, 0);
+    assert_null(comm.context);
+    assert_int_equal(driver.mask, 0);
+    driver_call(&comm, "AllReduce", "ncclBfloat16", 4096, false);
+    support_setting(wrong[i][0], NULL);
+    driver_begin(&driver, &other, 1, NULL, 1, 2, 1); /* the next one is all right, */
+    assert_int_equal(driver.mask, 1 << COLL_API);
+    support_setting(wrong[i][0], wrong[i][1]);
+    driver_begin(&driver, &comm, 0xbad, NULL, 1, 2, 1); /* and settings are read once for all that live */
+    assert_int_equal(driver.mask, 1 << COLL_API);
+    support_setting(wrong[i][0], NULL);
+    driver_end(&comm);
+    driver_end(&other);
+    driver_close(&driver);
+    char* text = stderr_release();
+    assert_int_equal(occurrences(text, wrong[i][0]), 1);
+    assert_int_equal(occurrences(text, "NCCL communicator 0xbad has no report"), 1);
+    free(text);
+  }
+}
+
+/* ---------------------------------------------------------------- the file */
+
+static void files_have_their_ranks_names(void** state) {
+  char path[160], expected[256], host[64] = "";
+  struct stat status;
+  (void)state;
+  gethostname(host, sizeof host - 1);
+  const mode_t mask = umask(0);
+  snprintf(path, sizeof path, "%s/r%%r-c%%c-p%%p-h%%h-%%%%-%%x%%", folder);
+  support_setting("ARFUSION_REPORT", path);
+  struct driver driver;
+  struct driver_comm comms[2];
+  driver_open(&driver, 6);
+  for (int r = 0; r < 2; ++r) driver_begin(&driver, &comms[r], 0xabc, NULL, 1, 3, r + 1);
+  for (int r = 0; r < 2; ++r) driver_end(&comms[r]);
+  driver_close(&driver);
+  umask(mask);
+  for (int r = 0; r < 2; ++r) {
+    snprintf(expected, sizeof expected, "%s/r%d-cabc-p%d-h%s-%%-%%x%%", folder, r + 1, (int)getpid(), host);
+    struct reports reports = reports_read(expected);
+    assert_int_equal(reports.count, 1);
+    assert_int_equal(number(reports.line[0], "rank"), r + 1);
+    reports_free(&reports);
+    assert_int_equal(stat(expected, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+  }
+}
+
+static void a_relative_name_is_of_the_folder_at_the_beginning(void** state) {
+  struct driver driver;
+  struct driver_comm comm;
+  char here[4096];
+  (void)state;
+  assert_non_null(getcwd(here, sizeof here));
+  support_setting("ARFUSION_REPORT", "report.json");
+  assert_int_equal(chdir(folder), 0);
+  driver_open(&driver, 6);
+  driver_begin(&driver, &comm, 1, NULL, 1, 2, 1);
+  assert_int_equal(chdir("/"), 0);
+  driver_end(&comm);
+  driver_close(&driver);
+  assert_int_equal(chdir(here), 0);
+  struct reports reports = reports_read(file);
+  assert_int_equal(reports.count, 1);
+  reports_free(&reports);
+}
+
+/* Three communicators, one warning, and the application goes on. */
+static void expect_no_file(const char* path, const char* why) {
+  struct driver driver;
+  struct driver_comm comms[3];
+  support_setting("ARFUSION_REPORT", path);
+  stderr_catch();
+  driver_open(&driver, 6);
+  for (int c = 0; c < 3; ++c) {
+    driver_begin(&driver, &comms[c], 0xabcdef, NULL, 1, 2, 0);
+    assert_non_null(comms[c].context);
+    driver_call(&comms[c], "AllReduce", "ncclBfloat16", 4096, false);
+  }
+  for (int c = 0; c < 3; ++c) driver_end(&comms[c]);
+  driver_close(&driver);
+  char* text = stderr_release();
+  if (!strstr(text, why)) fail_msg("%s: no '%s' in %s", path, why, text);
+  assert_int_equal(occurrences(text, "ARFUSION_REPORT"), 1);
+  assert_int_equal(occurrences(text, "arfusion: communicator"), 3); /* the text is there all the same */
+  free(text);
+}
+
+static void files_that_cannot_be_written_are_one_warning(void** state) {
+  char path[256], target[256], name[256];
+  struct stat status;
+  (void)state;
+  snprintf(path, sizeof path, "%s/no/folder/report.json", folder);
+  expect_no_file(path, "No such file or directory");
+  expect_no_file(folder, "Is a directory");
+
+  snprintf(target, sizeof target, "%s/target", folder); /* links are not followed, neither kind */
+  fclose(fopen(target, "w"));
+  snprintf(path, sizeof path, "%s/symbolic", folder);
+  assert_int_equal(symlink(target, path), 0);
+  expect_no_file(path, "Too many levels of symbolic links");
+  snprintf(path, sizeof path, "%s/hard", folder);
+  assert_int_equal(link(target, path), 0);
+  expect_no_file(path, "Operation not permitted");
+  assert_int_equal(stat(target, &status), 0);
+  assert_int_equal(status.st_size, 0);
+
+  snprintf(path, sizeof path, "%s/fifo", folder); /* nobody reads it: it must not be waited for */
+  assert_int_equal(mkfifo(path, 0600), 0);
+  expect_no_file(path, "No such device or address");
+  expect_no_file("/dev/null", "Invalid argument");
+  expect_no_file("/dev/full", "Invalid argument");
+  for (int i = 0; i < 120; ++i) memcpy(name + 2 * i, "%c", 3);
+  expect_no_file(name, "File name too long");
+}
+
+/* ---------------------------------------------------------------- processes */
+
+/* A process that makes a communicator and a call, forks, and ends without destroying it. */
+static void run_and_leave(void) {
+  struct driver driver;
+  struct driver_comm comm;
+  driver_open(&driver, 6);
+  driver_begin(&driver, &comm, 0xcafe, NULL, 1, 2, 0);
+  driver_call(&comm, "AllReduce", "ncclFloat16", 4096, true);
+  const pid_t child = fork();
+  if (child == 0) {
+    driver_end(&comm); /* a copy of somebody else's: nothing is written */
+    exit(0);
+  }
+  int status;
+  if (waitpid(child, &status, 0) != child || status != 0) _Exit(2);
+  exit(0);
+}
+
+static void what_is_never_destroyed_is_reported_when_the_process_ends(void** state) {
+  int status;
+  (void)state;
+  stderr_catch();
+  const pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) run_and_leave();
+  assert_int_equal(waitpid(child, &status, 0), child);
+  char* text = stderr_release();
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  assert_int_equal(occurrences(text, "never destroyed"), 1);
+  free(text);
+  struct reports reports = reports_read(file);
+  assert_int_equal(reports.count, 1);
+  assert_true(json_is_false(json_object_get(reports.line[0], "ended")));
+  assert_int_equal(number(reports.line[0], "pid"), child);
+  expect_calls(reports.line[0], "float16", 4096, 0, 1);
+  reports_free(&reports);
+}
+
+static void without_a_file_and_log_lines_nothing_is_written(void** state) {
+  struct driver driver;
+  struct driver_comm comm;
+  (void)state;
+  support_setting("ARFUSION_REPORT", NULL);
+  support_setting("ARFUSION_DEBUG", "none");
+  stderr_catch();
+  driver_open(&driver, 6);
+  driver_begin(&driver, &comm, 1, NULL, 1, 2, 0);
+  driver_call(&comm, "AllReduce", "ncclBfloat16", 4096, false);
+  driver_end(&comm);
+  driver_close(&driver);
+  char* text = stderr_release();
+  assert_string_equal(text, "");
+  free(text);
+  assert_int_equal(access(file, F_OK), -1);
+}
+
+/* Both names of the library are one file, so that NCCL's net and profiler are one library in the process. */
+static void both_names_are_one_library(void** state) {
+  char net[4096];
+  struct driver driver;
+  (void)state;
+  driver_open(&driver, 5);
+  driver_path("libnccl-net-arfusion.so", net);
+  void* library = dlopen(net, RTLD_NOW | RTLD_LOCAL);
+  assert_ptr_equal(library, driver.library);
+  assert_int_equal(dlclose(library), 0);
+  driver_close(&driver);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(the_counts_are_those_of_the_program, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(several_threads_share_a_communicator, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(events_allocate_nothing_and_have_no_handle, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(more_sizes_than_counters_are_said_to_be, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_can_never_be_served_is_reported_with_its_reason, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(types_and_shapes_decide_what_is_fusible, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(the_settings_count_as_for_a_communicator, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(odd_calls_do_no_harm, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(wrong_settings_leave_nccl_alone, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(files_have_their_ranks_names, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_relative_name_is_of_the_folder_at_the_beginning, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(files_that_cannot_be_written_are_one_warning, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_is_never_destroyed_is_reported_when_the_process_ends, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(without_a_file_and_log_lines_nothing_is_written, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(both_names_are_one_library, set_up, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
