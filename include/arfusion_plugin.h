@@ -22,8 +22,16 @@
  *
  * Structs. Each begins with its own `size`, which the caller sets to sizeof. A struct smaller than this plugin's is read
  * with its missing fields as 0; one that is larger is accepted if all bytes the plugin does not know are 0; one smaller
- * than version 1's (ARFUSION_*_V1_SIZE) is an error. Outputs are written up to the caller's size. Later versions of this
- * header only append fields.
+ * than version 1's (ARFUSION_*_V1_SIZE) is an error. Outputs are written up to the caller's size.
+ *
+ * Versions. As long as the symbol is arfusionPlugin_v1, later releases of this header
+ *   - add fields and functions at the end of structs and of the table, values at the end of enums, and nothing else: what is
+ *     there keeps its place, its number and its meaning, and a new input field that is 0 means what was done before it;
+ *   - so a program and a plugin of different releases work together, each using what both have. A program looks at the
+ *     table's `size` before it calls a function that is not in the first ARFUSION_PLUGIN_V1_SIZE bytes, and takes reasons and
+ *     algorithms that it does not know for what their route says: turned down, or done.
+ * Anything else is a new table with a symbol of its own (arfusionPlugin_v2), which a plugin may export beside this one.
+ * libarfusion.so.1 follows the same rules: functions are added, none changes.
  *
  * Decisions are the same on every rank. A request's fields are either *agreed* or *local*:
  *
@@ -441,6 +449,7 @@ typedef struct {
 
   arfusionResult_t (*commGetWorkspace)(void* comm, arfusionWorkspace_t* workspace);
 } arfusionPlugin_v1_t;
+#define ARFUSION_PLUGIN_V1_SIZE 200
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@ _Static_assert(sizeof(arfusionRoute_t) >= ARFUSION_ROUTE_V1_SIZE, "route");
 _Static_assert(sizeof(arfusionCapacity_t) >= ARFUSION_CAPACITY_V1_SIZE, "capacity");
 _Static_assert(sizeof(arfusionWorkspace_t) >= ARFUSION_WORKSPACE_V1_SIZE, "workspace");
 _Static_assert(sizeof(arfusionStats_t) >= ARFUSION_STATS_V1_SIZE, "stats");
+_Static_assert(sizeof(arfusionPlugin_v1_t) >= ARFUSION_PLUGIN_V1_SIZE, "the table");
 _Static_assert(sizeof(arfusionUniqueId_t) == 128, "unique id");
 _Static_assert(ARFUSION_NUM_REASONS <= 64 && ARFUSION_NUM_ALGORITHMS <= 16, "the counters' places");
 

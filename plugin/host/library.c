@@ -23,7 +23,7 @@ static arfusionResult_t start(void) {
     case PLUGIN_LOAD_MISSING:
     case PLUGIN_LOAD_INVALID: return error_set(arfusionSystemError, "%s", text);
   }
-  fresh.plugin = opened.table;
+  fresh.plugin = &opened.table;
   arfusionResult_t result = fresh.plugin->init(&fresh.ctx, NULL);
   if (result == arfusionSuccess) {
     arfusionProperties_t properties = {.size = sizeof properties};

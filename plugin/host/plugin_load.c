@@ -94,9 +94,9 @@ static const arfusionPlugin_v1_t* library_table(void* handle, const char* path, 
     snprintf(error, error_bytes, "%s is not an arfusion plugin: it has no symbol %s", path, ARFUSION_PLUGIN_SYMBOL);
     return NULL;
   }
-  if (table->size < sizeof(*table)) {
+  if (table->size < ARFUSION_PLUGIN_V1_SIZE) {
     snprintf(error, error_bytes, "%s has a table of %zu bytes in %s; version %d has %zu", path, table->size,
-             ARFUSION_PLUGIN_SYMBOL, ARFUSION_PLUGIN_ABI_VERSION, sizeof(*table));
+             ARFUSION_PLUGIN_SYMBOL, ARFUSION_PLUGIN_ABI_VERSION, (size_t)ARFUSION_PLUGIN_V1_SIZE);
     return NULL;
   }
   return table;
@@ -133,7 +133,7 @@ enum plugin_load_result plugin_load(const char* name, struct plugin_library* lib
     return PLUGIN_LOAD_INVALID;
   }
   library->handle = handle;
-  library->table = table;
+  memcpy(&library->table, table, table->size < sizeof(*table) ? table->size : sizeof(*table));
   snprintf(library->path, sizeof(library->path), "%s", path);
   return PLUGIN_LOAD_OK;
 }

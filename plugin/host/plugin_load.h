@@ -27,7 +27,7 @@ enum plugin_load_result {
 
 struct plugin_library {
   void* handle; /* of dlopen */
-  const arfusionPlugin_v1_t* table;
+  arfusionPlugin_v1_t table; /* the plugin's; functions added after its release are NULL */
   char path[1024]; /* of the file that was opened */
 };
 

@@ -152,7 +152,7 @@ int main(int argc, char** argv) {
   if (plugin_load(getenv(PLUGIN_LOAD_SETTING), &library, error, sizeof(error)) != PLUGIN_LOAD_OK) {
     return give_up(rank, error);
   }
-  b.plugin = library.table;
+  b.plugin = &library.table;
   arfusionBootstrap_t bootstrap = {
       .size = sizeof(bootstrap), .rank = rank, .nranks = nranks, .nhosts = 1, .allGather = all_gather};
   if (b.plugin->init(&ctx, NULL) != arfusionSuccess) fail("init", b.plugin->getLastError());

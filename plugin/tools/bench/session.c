@@ -20,7 +20,7 @@ struct probe {
 
 /* The only rank of a team: what devices there are. */
 static int probe_run(struct team_rank* self, void* arg) {
-  const arfusionPlugin_v1_t* plugin = ((struct bench_session*)arg)->library.table;
+  const arfusionPlugin_v1_t* plugin = &((struct bench_session*)arg)->library.table;
   struct probe probe = {.properties.size = sizeof(probe.properties)};
   void* ctx = NULL;
   if (plugin->init(&ctx, NULL) != arfusionSuccess) return team_fail(self, "init: %s", plugin->getLastError());
@@ -86,7 +86,7 @@ void bench_session_prepare(const struct bench_session* session, int nranks) {
 
 int bench_rank_open(struct team_rank* team, const struct bench_session* session, const arfusionConfig_t* config,
                     struct bench_rank* rank) {
-  const arfusionPlugin_v1_t* plugin = session->library.table;
+  const arfusionPlugin_v1_t* plugin = &session->library.table;
   int dev = team->rank % session->ndev;
   *rank = (struct bench_rank){.team = team, .plugin = plugin};
   if (bench_device_open(session->kind, dev, &rank->device) != 0) return team_fail(team, "%s", bench_device_error());
