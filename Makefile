@@ -56,7 +56,7 @@ NVCC      := $(if $(filter 0,$(CUDA)),,$(wildcard $(CUDA_HOME)/bin/nvcc))
 ifneq ($(NVCC),)
 CUDA_LIB := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a \
                                    $(CUDA_HOME)/targets/*/lib/libcudart_static.a))
-DEFINES  += -DARFUSION_HAVE_CUDA=1
+DEFINES  += -DARFUSION_HAVE_CUDA=1 $(if $(wildcard $(CUDA_HOME)/include/nvtx3/nvToolsExt.h),-DARFUSION_HAVE_NVTX=1)
 C_FLAGS  += -isystem $(CUDA_HOME)/include
 LIBS     := $(CUDA_LIB) $(LIBS)
 NVCC_GENCODE ?= -gencode=arch=compute_80,code=[compute_80,sm_80] -gencode=arch=compute_89,code=sm_89 \

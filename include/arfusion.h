@@ -82,6 +82,13 @@ ARFUSION_API arfusionResult_t arfusionCommUserRank(arfusionComm_t comm, int* ran
 ARFUSION_API arfusionResult_t arfusionCommDevice(arfusionComm_t comm, int* dev);
 ARFUSION_API arfusionResult_t arfusionCommGetCapacity(arfusionComm_t comm, arfusionCapacity_t* capacity);
 ARFUSION_API arfusionResult_t arfusionCommGetStats(arfusionComm_t comm, arfusionStats_t* stats);
+
+/* The counters as one line of JSON in `text`. With 4096 bytes there is always room; too few are an error.
+ *   {"requests": 3, "errors": 0, "launches": 2, "bytes": 65536, "by_algorithm": {"oneshot_lamport": 2, "none": 1},
+ *    "by_reason": {"operation": 1}}
+ * Algorithms and reasons with nothing to count are left away; reasons are the enumerators' names. */
+ARFUSION_API arfusionResult_t arfusionCommGetStatsJson(arfusionComm_t comm, char* text, size_t bytes);
+
 ARFUSION_API arfusionResult_t arfusionCommGetWorkspace(arfusionComm_t comm, arfusionWorkspace_t* workspace);
 
 /* What FlashInfer's trtllm_create_ipc_workspace_for_all_reduce_fusion says of a workspace of this communicator's

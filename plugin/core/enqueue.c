@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * enqueue.c: route a request, cut it into launches, count it.
+ * enqueue.c: route a request, cut it into launches, show it to tools, count it.
  */
 #include "plugin/core/comm.h"
+#include "plugin/core/counters.h"
 #include "plugin/core/log.h"
 #include "plugin/core/names.h"
+#include "plugin/core/ranges.h"
 #include "plugin/core/request.h"
 #include "plugin/core/structs.h"
 
@@ -16,14 +18,6 @@ arfusionResult_t comm_route(struct comm* comm, const arfusionRequest_t* request,
   route_select(&comm->facts, &own, &selected);
   struct_write(route, &selected, sizeof selected);
   return arfusionSuccess;
-}
-
-static void log_reason_once(struct comm* comm, const arfusionRoute_t* route) {
-  const uint64_t bit = (uint64_t)1 << route->reason;
-  if (comm->reasons_logged & bit) return;
-  comm->reasons_logged |= bit;
-  LOG_INFO(ARFUSION_LOG_COLL, "rank %d of %d turns a request down: %s (%lld, limit %lld)", comm->rank, comm->nranks,
-           name_of_reason(route->reason), (long long)route->value, (long long)route->limit);
 }
 
 static arfusionResult_t check_alive(struct comm* comm) {
@@ -44,8 +38,6 @@ static arfusionResult_t launch(struct comm* comm, const arfusionRequest_t* reque
       FORWARD_IF_ERROR(comm->device->run(comm->device_comm, route->algorithm, &slice, stream));
     }
   }
-  comm->stats.launches += (uint64_t)route->launches;
-  comm->stats.bytes += (uint64_t)(request->tokens * request->hidden * kernel_element_size(request->dataType));
   return arfusionSuccess;
 }
 
@@ -63,17 +55,18 @@ static arfusionResult_t enqueue(struct comm* comm, const arfusionRequest_t* call
   }
   if (request.tokens) FORWARD_IF_ERROR(check_alive(comm));
   if (route.algorithm == arfusionAlgoNone) {
-    log_reason_once(comm, &route);
+    counters_log_reason(comm, &route);
     if (!callers_route) {
       return error_set(arfusionInvalidUsage, "the request is turned down (%s) and route is NULL",
                        name_of_reason(route.reason));
     }
   } else if (route.algorithm != arfusionAlgoEmpty) {
-    FORWARD_IF_ERROR(launch(comm, &request, &route, &op, stream));
+    range_begin(request.pattern, route.algorithm, request_bytes(&request));
+    const arfusionResult_t result = launch(comm, &request, &route, &op, stream);
+    range_end();
+    FORWARD_IF_ERROR(result);
   }
-  ++comm->stats.requests;
-  ++comm->stats.byAlgorithm[route.algorithm];
-  ++comm->stats.byReason[route.reason];
+  counters_add(comm, &request, &route);
   if (callers_route) struct_write(callers_route, &route, sizeof route);
   return arfusionSuccess;
 }
@@ -100,5 +93,8 @@ arfusionResult_t comm_epilogue(struct comm* comm, const arfusionRequest_t* calle
   }
   if (request.tokens == 0) return arfusionSuccess;
   FORWARD_IF_ERROR(request_to_op(&request, &op));
-  return comm->device->epilogue(comm->dev, &op, stream);
+  range_begin(request.pattern, arfusionAlgoNone, request_bytes(&request));
+  const arfusionResult_t result = comm->device->epilogue(comm->dev, &op, stream);
+  range_end();
+  return result;
 }

@@ -30,6 +30,32 @@ const char* name_of_reason(arfusionReason_t reason) {
   return "unknown reason";
 }
 
+const char* key_of_reason(arfusionReason_t reason) {
+  switch (reason) {
+    case arfusionReasonNone: return "none";
+    case arfusionReasonDataType: return "data_type";
+    case arfusionReasonOperation: return "operation";
+    case arfusionReasonRankCount: return "rank_count";
+    case arfusionReasonHiddenAlignment: return "hidden_alignment";
+    case arfusionReasonHiddenTooLarge: return "hidden_too_large";
+    case arfusionReasonWorkspace: return "workspace";
+    case arfusionReasonSeveralHosts: return "several_hosts";
+    case arfusionReasonNoPeerAccess: return "no_peer_access";
+    case arfusionReasonPeerWriteTest: return "peer_write_test";
+    case arfusionReasonQuantDataType: return "quant_data_type";
+    case arfusionReasonGroupSize: return "group_size";
+    case arfusionReasonQuantUnsupported: return "quant_unsupported";
+    case arfusionReasonAlgorithm: return "algorithm";
+    case arfusionReasonDisabled: return "disabled";
+    case arfusionReasonSlower: return "slower";
+    case arfusionReasonNotReady: return "not_ready";
+    case arfusionReasonDriver: return "driver";
+    case arfusionReasonGammaDataType: return "gamma_data_type";
+    case arfusionReasonSharedGpu: return "shared_gpu";
+  }
+  return "unknown";
+}
+
 const char* name_of_algorithm(arfusionAlgorithm_t algorithm) {
   switch (algorithm) {
     case arfusionAlgoAuto: return "auto";

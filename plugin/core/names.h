@@ -8,6 +8,7 @@
 #include "arfusion_plugin.h"
 
 const char* name_of_reason(arfusionReason_t reason);
+const char* key_of_reason(arfusionReason_t reason); /* the enumerator's name: "hidden_alignment" */
 const char* name_of_algorithm(arfusionAlgorithm_t algorithm);
 /* "unknown ..." for other values. */
 const char* name_of_pattern(arfusionPattern_t pattern);

@@ -8,6 +8,7 @@
 #include "plugin/core/comm.h"
 #include "plugin/core/log.h"
 #include "plugin/core/names.h"
+#include "plugin/core/ranges.h"
 #include "plugin/core/structs.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -52,6 +53,7 @@ static arfusionResult_t plugin_init(void** ctx, arfusionDebugLogger_t logger) {
     log_end();
     return result;
   }
+  ranges_init();
   LOG_INFO(ARFUSION_LOG_INIT, "plugin " ARFUSION_VERSION BUILD_KIND ", device: %s",
            context->device->is_host ? "host" : "cuda");
   *ctx = context;

@@ -11,6 +11,11 @@
 /* Bytes of an element of any of NCCL's data types. */
 int request_element_size(arfusionDataType_t dtype);
 
+/* Bytes of the input, of a data type that is supported. */
+static inline int64_t request_bytes(const arfusionRequest_t* request) {
+  return request->tokens * request->hidden * kernel_element_size(request->dataType);
+}
+
 /* Reads the caller's struct and checks enums, sizes and flags. */
 arfusionResult_t request_read(arfusionRequest_t* own, const arfusionRequest_t* callers);
 

@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-#include "kernels/op.h"
+#include "plugin/core/request.h"
 
 static void turn_down(arfusionRoute_t* route, arfusionReason_t reason, int64_t value, int64_t limit) {
   route->algorithm = arfusionAlgoNone;
@@ -99,7 +99,7 @@ void route_select(const struct route_facts* facts, const arfusionRequest_t* requ
   }
   if (!route_request_supported(request, route)) return;
 
-  const int64_t bytes = request->tokens * request->hidden * kernel_element_size(request->dataType);
+  const int64_t bytes = request_bytes(request);
   if (bytes > facts->max_request_bytes) {
     turn_down(route, arfusionReasonWorkspace, bytes, facts->max_request_bytes);
     return;

@@ -224,7 +224,11 @@ static void test_every_reason_has_a_text(void** state) {
   (void)state;
   for (int a = 0; a < ARFUSION_NUM_REASONS; ++a) {
     assert_string_not_equal(name_of_reason(a), "unknown reason");
-    for (int b = 0; b < a; ++b) assert_string_not_equal(name_of_reason(a), name_of_reason(b));
+    assert_string_not_equal(key_of_reason(a), "unknown");
+    for (int b = 0; b < a; ++b) {
+      assert_string_not_equal(name_of_reason(a), name_of_reason(b));
+      assert_string_not_equal(key_of_reason(a), key_of_reason(b));
+    }
   }
   assert_string_equal(name_of_reason(ARFUSION_NUM_REASONS), "unknown reason");
 }
