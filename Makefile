@@ -6,7 +6,7 @@
 # make test      all tests that need no GPU         make test-gpu   those that need one or two
 # make bench     the programs of test/bench
 # make test-emu  the CUDA kernels on emulated GPUs for SECONDS=60
-# make test-mutations  small bugs put into the kernels, each of which must make their test on emulated GPUs fail
+# make test-mutations  small bugs put into kernels and plugin, each of which must make a test fail
 # make fuzz      the readers of topology files under libFuzzer (clang), FUZZ_SECONDS=60 each
 # make resources registers, shared memory, stack and spills of every kernel; fails if one spills
 # make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
