@@ -6,6 +6,7 @@
 # make test      all tests that need no GPU         make test-gpu   those that need one or two
 # make bench     the programs of test/bench
 # make test-emu  the CUDA kernels on emulated GPUs for SECONDS=60
+# make test-model  the kernels' protocols in Promela, checked by spin
 # make test-mutations  small bugs put into kernels and plugin, each of which must make a test fail
 # make fuzz      the readers of topology files under libFuzzer (clang), FUZZ_SECONDS=60 each
 # make resources registers, shared memory, stack and spills of every kernel; fails if one spills
@@ -104,7 +105,7 @@ EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/exa
 MPICC    := $(shell command -v mpicc 2>/dev/null)
 BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
 
-.PHONY: all deps demo test test-gpu test-emu test-mutations bench fuzz resources clean programs
+.PHONY: all deps demo test test-gpu test-emu test-model test-mutations bench fuzz resources clean programs
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PLUGIN) $(HOSTLIB) $(BENCH) $(TOPO)
@@ -215,6 +216,10 @@ test-gpu: all $(GPU)
 SECONDS ?= 60
 test-emu: $(EMU)
 	$(EMU) $(SECONDS)
+
+MODELS := $(filter-out %/operations.pml,$(wildcard test/model/*.pml))
+test-model:
+	@CC="$(CC)" B=$(B)/model bash test/model/run.sh $(MODELS)
 
 test-mutations:
 	@MAKE="$(MAKE)" B=$(B)/mutations bash test/mutations/run.sh $(wildcard test/mutations/*.patch)
