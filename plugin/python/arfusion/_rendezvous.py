@@ -43,7 +43,7 @@ def team_of_backend(backend: Any) -> Team:
     return Team(backend.Get_rank(), backend.Get_size(), backend.allgather)
 
 
-def agree(team: Team, terms: Sequence[Tuple[str, Any]], make_id: Callable[[], bytes]) -> bytes:
+def agree(team: Team, terms: Sequence[Tuple[str, Any]], make_id: Callable[[], bytes], rank_name: str = "rank") -> bytes:
     """Rank 0's id, once every rank is known to ask for the same. `terms` are (name, value), equal on all ranks."""
     identifier: Optional[bytes] = None
     error = ""
@@ -55,7 +55,7 @@ def agree(team: Team, terms: Sequence[Tuple[str, Any]], make_id: Callable[[], by
     records = list(team.all_gather((team.rank, tuple(terms), identifier, error)))
     ranks = [record[0] for record in records]
     if ranks != list(range(team.size)):
-        raise ValueError(f"rank: the ranks of the group are {ranks}, 0 to {team.size - 1} in order are needed")
+        raise ValueError(f"{rank_name}: the group's ranks say {ranks}, 0 to {team.size - 1} in order are needed")
     for rank, record in enumerate(records):
         for (name, value), (_, first) in zip(record[1], records[0][1]):
             if value != first:

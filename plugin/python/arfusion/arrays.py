@@ -49,10 +49,10 @@ def data_type(dtype: Any, name: str = "dtype") -> DataType:
     """The DataType that a numpy or torch type, or its name, stands for."""
     if isinstance(dtype, DataType):
         return dtype
-    try:
-        return _NAMES[getattr(dtype, "__name__", None) or str(dtype).rsplit(".", 1)[-1]]
-    except KeyError:
-        raise ValueError(f"{name}: {dtype} is none of {', '.join(_NAMES)}") from None
+    code = known_type(dtype)
+    if code is None:
+        raise ValueError(f"{name}: {dtype} is none of {', '.join(_NAMES)}")
+    return DataType(code)
 
 
 def is_torch(array: Any) -> bool:
@@ -61,11 +61,11 @@ def is_torch(array: Any) -> bool:
 
 
 def known_type(dtype: Any) -> Optional[int]:
-    """The DataType's value for a numpy or torch type; None if it has none."""
+    """The DataType's value for a numpy or torch type, or its name; None if it has none."""
     try:
         return _types[dtype]
     except KeyError:
-        code = _NAMES.get(str(dtype).rsplit(".", 1)[-1])
+        code = _NAMES.get(getattr(dtype, "__name__", None) or str(dtype).rsplit(".", 1)[-1])
         _types[dtype] = None if code is None else int(code)
         return _types[dtype]
 

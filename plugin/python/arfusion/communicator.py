@@ -72,15 +72,18 @@ class Communicator:
         unique_id: bytes,
         size: int,
         rank: int,
-        device: int = -1,
+        device: Optional[int] = None,
         max_tokens: int = 0,
         hidden: int = 0,
         dtype: Any = DataType.BFLOAT16,
     ) -> "Communicator":
-        """From an id that `unique_id()` made on one rank and that all have. device -1: the current one."""
+        """From an id that `unique_id()` made on one rank and that all have. device None: torch's current GPU, or 0."""
         if len(unique_id) != ctypes.sizeof(_abi.UniqueId):
             raise ValueError(f"unique_id has {len(unique_id)} bytes, {ctypes.sizeof(_abi.UniqueId)} are needed")
         own = _abi.UniqueId.from_buffer_copy(unique_id)
+        if device is None:
+            torch = sys.modules.get("torch")
+            device = torch.cuda.current_device() if torch is not None and not _library.is_host() else 0
         handle, config = c_void_p(), _config(max_tokens, hidden, dtype)
         check(library.arfusionCommInitRank(byref(handle), size, byref(own), rank, device, _pointer(config)))
         return cls(handle)
@@ -111,19 +114,10 @@ class Communicator:
 
     @classmethod
     def _of_team(
-        cls,
-        team: _rendezvous.Team,
-        device: Optional[int],
-        max_tokens: int,
-        hidden: int,
-        dtype: Any,
-        terms: Sequence = (),
+        cls, team: _rendezvous.Team, device: Optional[int], max_tokens: int, hidden: int, dtype: Any
     ) -> "Communicator":
-        terms = [*terms, ("max_tokens", max_tokens), ("hidden", hidden), ("dtype", int(arrays.data_type(dtype)))]
+        terms = [("max_tokens", max_tokens), ("hidden", hidden), ("dtype", int(arrays.data_type(dtype)))]
         identifier = _rendezvous.agree(team, terms, unique_id)
-        if device is None:
-            torch = sys.modules.get("torch")
-            device = torch.cuda.current_device() if torch is not None and not _library.is_host() else -1
         return cls.from_unique_id(identifier, team.size, team.rank, device, max_tokens, hidden, dtype)
 
     @classmethod

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""flashinfer.utils where FlashInfer is not installed."""
+
+from typing import Any, Tuple
+
+
+def get_compute_capability(device: Any) -> Tuple[int, int]:
+    """Major and minor of a torch.device of a GPU."""
+    import torch
+
+    if device.type != "cuda":
+        raise ValueError(f"device is {device}: a GPU is needed")
+    return torch.cuda.get_device_capability(device)
