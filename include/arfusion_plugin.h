@@ -353,6 +353,10 @@ typedef struct {
   uint64_t launches;                   /* kernels */
   uint64_t bytes;                      /* of input taken */
   uint64_t errors;                     /* enqueue calls that ended in an error */
+  /* With ARFUSION_COUNT_NAN=1, else 0: elements that were NaN, of requests that were taken; on GPUs, of operations that have
+   * ended. Outputs are all that a request has, fp8 codes too. A sum is NaN where any rank's input is (see the other ranks'
+   * counters), or where infinities cancel; norm_out is where its row has a NaN. */
+  uint64_t nanInputs, nanResiduals, nanOutputs;
 } arfusionStats_t;
 #define ARFUSION_STATS_V1_SIZE 680
 

@@ -46,14 +46,25 @@ struct kernel_op {
   int64_t first_token, all_tokens;
 };
 
+/* What all ranks must have been asked for alike, as they compare it before an operation (ARFUSION_CHECK). What does not
+ * matter to the operation is 0. */
+struct kernel_call {
+  uint32_t pattern, dtype, gamma_dtype, quantization, scale_layout, group_size;
+  uint32_t hint, algorithm; /* what was asked for, and what was chosen */
+  int64_t tokens, hidden;
+};
+
 /* Why an operation did not end. Written once, by the first thread that gives up; kept by the communicator. */
 enum kernel_failure_kind {
   KERNEL_FAILURE_NONE = 0,
   KERNEL_FAILURE_TIMEOUT = 1, /* a wait was longer than the time-out */
   KERNEL_FAILURE_ABORT = 2,   /* commAbort on this rank */
   KERNEL_FAILURE_REMOTE = 3,  /* rank `peer` failed first */
-  KERNEL_FAILURE_OVERLAP = 4  /* it found another operation of the same communicator running on this rank */
+  KERNEL_FAILURE_OVERLAP = 4, /* it found another operation of the same communicator running on this rank */
+  KERNEL_FAILURE_DISAGREE = 5 /* rank `peer` was asked for something else: `own` and `theirs` */
 };
+
+#define KERNEL_TOKEN_CHECK (-1) /* of a failure: before the operation, where the ranks compare what they were asked for */
 
 struct kernel_failure {
   uint32_t kind;      /* enum kernel_failure_kind */
@@ -61,8 +72,12 @@ struct kernel_failure {
   uint32_t rank;      /* who waited */
   uint32_t peer;      /* for whom */
   uint64_t epoch;     /* of which operation */
-  int64_t token;      /* for which row (pattern allreduce: for which pack) */
+  int64_t token;      /* for which row (pattern allreduce: for which pack); KERNEL_TOKEN_CHECK */
+  struct kernel_call own, theirs; /* of a disagreement */
 };
+
+/* Where NaNs are counted (ARFUSION_COUNT_NAN). */
+enum kernel_nan_place { KERNEL_NAN_INPUT, KERNEL_NAN_RESIDUAL, KERNEL_NAN_OUTPUT, KERNEL_NAN_PLACES };
 
 static inline int64_t kernel_packs(int64_t hidden) { return (hidden + KERNEL_PACK - 1) / KERNEL_PACK; }
 static inline int kernel_element_size(arfusionDataType_t dtype) { return dtype == arfusionFloat32 ? 4 : 2; }

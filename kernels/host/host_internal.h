@@ -17,6 +17,7 @@
 #define HOST_SEGMENT_PACKS 32
 #define HOST_SEGMENT (HOST_SEGMENT_PACKS * KERNEL_PACK) /* elements */
 #define HOST_MAX_SEGMENTS (ARFUSION_MAX_HIDDEN / HOST_SEGMENT)
+#define HOST_CALL_WORDS (sizeof(struct kernel_call) / sizeof(uint64_t))
 #define HOST_LINE 128 /* bytes that processors fetch together */
 
 /* All words only grow. `staged` and `reduced` count units since the communicator was made, so that their targets follow
@@ -25,6 +26,8 @@ struct host_control {
   alignas(HOST_LINE) _Atomic uint64_t staged;  /* units of this rank's inputs that its `stage` has held */
   alignas(HOST_LINE) _Atomic uint64_t reduced; /* units whose share of this rank its `sums` has held */
   alignas(HOST_LINE) _Atomic uint32_t fail;    /* 0, or 1 + the rank that gave up */
+  alignas(HOST_LINE) _Atomic uint64_t checked; /* calls that this rank has shown the others; the last one is `call` */
+  _Atomic uint64_t call[HOST_CALL_WORDS];      /* struct kernel_call */
 };
 
 /* Vector functions for one data type. `n` counts elements; lists of packs in slots and in `acc` are always whole, and a
@@ -67,7 +70,7 @@ const struct host_compute* host_compute_avx2(arfusionDataType_t dtype);
 /* One operation under way. */
 struct host_task {
   struct host_comm* comm; /* NULL in host_epilogue */
-  const struct kernel_op* op;
+  const struct kernel_op* op; /* NULL in host_check */
   const struct host_compute* compute;
   arfusionAlgorithm_t algorithm;
   uint64_t epoch;      /* operations of its kind (Lamport or synchronised) before it; picks the buffer or half */
@@ -88,6 +91,9 @@ struct host_unit {
 void host_task_start(struct host_task* task, struct host_comm* comm, arfusionAlgorithm_t algorithm,
                      const struct kernel_op* op);
 struct host_unit host_task_unit(const struct host_task* task, int64_t unit);
+
+/* Operations of its kind that this communicator has done. */
+uint64_t host_task_epoch(const struct host_comm* comm, arfusionAlgorithm_t algorithm);
 
 /* The place in a slot where unit `unit` begins (the end of the last one for task->units), in elements. */
 int64_t host_task_packed(const struct host_task* task, int64_t unit);
@@ -135,5 +141,9 @@ int host_wait_flag(const struct host_task* task, int peer, const _Atomic uint64_
 
 /* Looks once whether the operation must not begin: 0, or -1 with the failure set. */
 int host_wait_check(const struct host_task* task);
+
+/* Fails because rank `peer` was asked for `theirs`. -1. */
+int host_wait_disagree(const struct host_task* task, int peer, const struct kernel_call* own,
+                       const struct kernel_call* theirs);
 
 #endif

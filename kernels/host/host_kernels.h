@@ -36,6 +36,7 @@ struct host_comm {
   _Atomic uint32_t abort;                          /* set by host_comm_abort */
   struct kernel_failure failure;                   /* kind (stored last, with release) is not 0 once it has failed */
   uint64_t lamport_epoch, sync_epoch;              /* operations done so far, by the own count */
+  uint64_t checked;                                /* calls of host_check */
 };
 
 /* The layout for requests of up to max_request_bytes within limit_bytes a rank. Slots are as large as the request if
@@ -58,6 +59,13 @@ int host_peer_test(const struct host_comm* comm, uint32_t lost, uint64_t limit_n
 /* commAbort: ends a running host_run and every later one, and those of the peers that wait for this rank, which see
  * KERNEL_FAILURE_REMOTE. From any thread, also between operations. */
 void host_comm_abort(struct host_comm* comm);
+
+/* Before the (first) host_run of a request: whether all ranks, which call it too, were asked for the same. As host_run; a
+ * disagreement is KERNEL_FAILURE_DISAGREE on every rank that comes here. */
+int host_check(struct host_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_call* call);
+
+/* NaNs in what `op` reads (input and residual_in), or (written) in what it has written: counts[kernel_nan_place]. */
+void host_nan_count(const struct kernel_op* op, int written, uint64_t counts[KERNEL_NAN_PLACES]);
 
 /* Does `op` with the other ranks, which call it with the same algorithm and shape. 0, or -1 with comm->failure set:
  * outputs are then undefined and every later call returns -1 at once. */

@@ -56,4 +56,5 @@ void host_comm_reset(struct host_comm* comm) {
   memset(&comm->failure, 0, sizeof(comm->failure));
   comm->lamport_epoch = 0;
   comm->sync_epoch = 0;
+  comm->checked = 0;
 }

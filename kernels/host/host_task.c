@@ -7,14 +7,17 @@
 
 #include "kernels/host/host_internal.h"
 
+uint64_t host_task_epoch(const struct host_comm* comm, arfusionAlgorithm_t algorithm) {
+  return algorithm == arfusionAlgoOneshotLamport ? comm->lamport_epoch : comm->sync_epoch;
+}
+
 void host_task_start(struct host_task* task, struct host_comm* comm, arfusionAlgorithm_t algorithm,
                      const struct kernel_op* op) {
   task->comm = comm;
   task->op = op;
   task->compute = host_compute_select(op->dtype);
   task->algorithm = algorithm;
-  task->epoch = 0;
-  if (comm) task->epoch = algorithm == arfusionAlgoOneshotLamport ? comm->lamport_epoch : comm->sync_epoch;
+  task->epoch = comm ? host_task_epoch(comm, algorithm) : 0;
   task->element = kernel_element_size(op->dtype);
   task->row_packed = kernel_packs(op->hidden) * KERNEL_PACK;
   task->segments = (op->hidden + HOST_SEGMENT - 1) / HOST_SEGMENT;

@@ -40,20 +40,33 @@ void host_comm_abort(struct host_comm* comm) {
   comm_tell_peers(comm);
 }
 
+static int64_t task_token(const struct host_task* task, int64_t unit) {
+  if (!task->op) return KERNEL_TOKEN_CHECK;
+  struct host_unit where = host_task_unit(task, unit);
+  return task->op->pattern == arfusionPatternAllReduce ? where.column / KERNEL_PACK : where.row;
+}
+
 /* The kind is written last: who sees one (commGetAsyncError, from any thread) sees the rest. */
 static int task_fail(const struct host_task* task, enum kernel_failure_kind kind, int peer, int64_t unit) {
   struct host_comm* comm = task->comm;
   struct kernel_failure* failure = &comm->failure;
-  struct host_unit where = host_task_unit(task, unit);
 
   failure->algorithm = task->algorithm;
   failure->rank = (uint32_t)comm->rank;
   failure->peer = (uint32_t)peer;
   failure->epoch = task->epoch;
-  failure->token = task->op->pattern == arfusionPatternAllReduce ? where.column / KERNEL_PACK : where.row;
+  failure->token = task_token(task, unit);
   __atomic_store_n(&failure->kind, (uint32_t)kind, __ATOMIC_RELEASE);
-  if (kind != KERNEL_FAILURE_REMOTE) comm_tell_peers(comm);
+  /* Of a disagreement each rank finds out by itself, and then knows more. */
+  if (kind != KERNEL_FAILURE_REMOTE && kind != KERNEL_FAILURE_DISAGREE) comm_tell_peers(comm);
   return -1;
+}
+
+int host_wait_disagree(const struct host_task* task, int peer, const struct kernel_call* own,
+                       const struct kernel_call* theirs) {
+  task->comm->failure.own = *own;
+  task->comm->failure.theirs = *theirs;
+  return task_fail(task, KERNEL_FAILURE_DISAGREE, peer, 0);
 }
 
 /* The own abort goes first: it sets the fail word too. */

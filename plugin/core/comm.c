@@ -2,14 +2,28 @@
  *
  * comm.c: the life of a communicator after it was made.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "plugin/core/comm.h"
+#include "plugin/core/failure.h"
 #include "plugin/core/log.h"
-#include "plugin/core/names.h"
+
+static void log_nans(struct comm* comm) {
+  uint64_t nans[KERNEL_NAN_PLACES] = {0};
+  comm->device->nan_counts(comm->device_comm, 1, nans);
+  const unsigned long long inputs = nans[KERNEL_NAN_INPUT], residuals = nans[KERNEL_NAN_RESIDUAL];
+  const unsigned long long outputs = nans[KERNEL_NAN_OUTPUT];
+#define NANS_TEXT "rank %d of %d: %llu NaNs in inputs, %llu in residuals, %llu in outputs of %llu requests"
+  if (inputs || residuals || outputs) {
+    LOG_WARN(NANS_TEXT, comm->rank, comm->nranks, inputs, residuals, outputs, (unsigned long long)comm->stats.requests);
+  } else {
+    LOG_INFO(ARFUSION_LOG_COLL, NANS_TEXT, comm->rank, comm->nranks, inputs, residuals, outputs,
+             (unsigned long long)comm->stats.requests);
+  }
+}
 
 arfusionResult_t comm_finalize(struct comm* comm) {
+  if (comm->device_comm && comm->count_nan) log_nans(comm);
   if (comm->device_comm) comm->device->destroy(comm->device_comm);
   free(comm);
   return arfusionSuccess;
@@ -29,21 +43,20 @@ arfusionResult_t comm_async_error(struct comm* comm, char* text, size_t bytes) {
     if (bytes) text[0] = '\0';
     return arfusionSuccess;
   }
-  const char* algorithm = name_of_algorithm((arfusionAlgorithm_t)failure.algorithm);
-  if (failure.kind == KERNEL_FAILURE_NONE || (failure.kind == KERNEL_FAILURE_ABORT && failure.peer == failure.rank)) {
-    snprintf(text, bytes, "rank %d aborted", comm->rank);
-  } else if (failure.kind == KERNEL_FAILURE_REMOTE) {
-    snprintf(text, bytes, "rank %u: rank %u failed first (noticed in %s, operation %llu, token %lld)", failure.rank,
-             failure.peer, algorithm, (unsigned long long)failure.epoch, (long long)failure.token);
-  } else if (failure.kind == KERNEL_FAILURE_OVERLAP) {
-    snprintf(text, bytes,
-             "rank %u: %s, operation %llu, ran beside another operation of this communicator; a graph and what runs outside "
-             "it must be ordered by the caller", failure.rank, algorithm, (unsigned long long)failure.epoch);
-  } else {
-    snprintf(text, bytes, "rank %u waited for rank %u%s (%s, operation %llu, token %lld)", failure.rank, failure.peer,
-             failure.kind == KERNEL_FAILURE_ABORT ? " when it was aborted" : " until the time-out (ARFUSION_TIMEOUT)",
-             algorithm, (unsigned long long)failure.epoch, (long long)failure.token);
+  if (failure.kind == KERNEL_FAILURE_NONE) { /* before any operation met the abort */
+    failure = (struct kernel_failure){.kind = KERNEL_FAILURE_ABORT, .rank = (uint32_t)comm->rank, .peer = (uint32_t)comm->rank};
   }
-  return failure.kind == KERNEL_FAILURE_REMOTE || failure.kind == KERNEL_FAILURE_TIMEOUT ? arfusionRemoteError
-                                                                                         : arfusionInvalidUsage;
+  failure_text(&failure, text, bytes);
+  return failure_result(&failure);
+}
+
+/* ---------------------------------------------------------------- counters */
+
+void comm_stats(struct comm* comm, arfusionStats_t* stats) {
+  uint64_t nans[KERNEL_NAN_PLACES] = {0};
+  *stats = comm->stats;
+  if (comm->device_comm && comm->count_nan) comm->device->nan_counts(comm->device_comm, 0, nans);
+  stats->nanInputs = nans[KERNEL_NAN_INPUT];
+  stats->nanResiduals = nans[KERNEL_NAN_RESIDUAL];
+  stats->nanOutputs = nans[KERNEL_NAN_OUTPUT];
 }

@@ -21,6 +21,7 @@ struct comm {
   struct route_facts facts;
   arfusionCapacity_t capacity;
   arfusionStats_t stats;
+  int check, count_nan;    /* ARFUSION_CHECK, ARFUSION_COUNT_NAN */
   uint64_t reasons_logged; /* bit: arfusionReason_t */
   atomic_int aborted;
 };
@@ -40,6 +41,9 @@ arfusionResult_t comm_finalize(struct comm* comm);
 arfusionResult_t comm_abort(struct comm* comm);
 /* Success, or why the communicator has failed, with a text of at most `bytes` characters. */
 arfusionResult_t comm_async_error(struct comm* comm, char* text, size_t bytes);
+
+/* The counters, those of the device too. */
+void comm_stats(struct comm* comm, arfusionStats_t* stats);
 
 /* enqueue.c */
 arfusionResult_t comm_route(struct comm* comm, const arfusionRequest_t* request, arfusionRoute_t* route);

@@ -401,6 +401,8 @@ arfusionResult_t comm_init(struct context* ctx, int dev, const arfusionConfig_t*
   if (!comm) return error_set(arfusionSystemError, "out of memory for a communicator");
   comm->device = ctx->device;
   comm->dev = dev;
+  comm->check = ctx->settings.value[SETTING_CHECK] != 0;
+  comm->count_nan = ctx->settings.value[SETTING_COUNT_NAN] != 0;
   comm->rank = bootstrap.rank;
   comm->nranks = comm->facts.nranks = bootstrap.nranks;
   comm->capacity.size = sizeof comm->capacity;

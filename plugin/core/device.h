@@ -53,6 +53,10 @@ struct device_ops {
   arfusionResult_t (*test_peers)(struct device_comm* comm, uint32_t lost, uint64_t limit_ns, int* peer);
   /* Frees it once enqueued work has ended; waits for no other rank. */
   void (*destroy)(struct device_comm* comm);
+  /* Before a request's first `run`, with ARFUSION_CHECK: fails unless the other ranks, which do the same, were asked for the
+   * same. As `run`. */
+  arfusionResult_t (*check)(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_call* call,
+                            void* stream);
   arfusionResult_t (*run)(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream);
   arfusionResult_t (*epilogue)(int dev, const struct kernel_op* op, void* stream);
   /* From any thread: makes running and later operations end. */
@@ -61,6 +65,8 @@ struct device_ops {
   void (*failure)(struct device_comm* comm, struct kernel_failure* failure);
   /* Fills in the offsets and addresses of `view`. */
   void (*workspace)(const struct device_comm* comm, arfusionWorkspace_t* view);
+  /* NaNs counted so far (ARFUSION_COUNT_NAN), of what has ended. `all`: first waits for what has been enqueued. */
+  void (*nan_counts)(struct device_comm* comm, int all, uint64_t counts[KERNEL_NAN_PLACES]);
 };
 
 extern const struct device_ops device_host;

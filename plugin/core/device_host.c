@@ -15,6 +15,7 @@
 #include "kernels/host/host_kernels.h"
 #include "plugin/core/bootstrap.h"
 #include "plugin/core/device.h"
+#include "plugin/core/failure.h"
 #include "plugin/core/log.h"
 #include "plugin/core/peers.h"
 
@@ -23,6 +24,8 @@ static const int64_t largest_workspace = 32 << 20;
 
 struct device_comm {
   struct host_comm kernels;
+  int count_nan;
+  uint64_t nan_counts[KERNEL_NAN_PLACES];
 };
 
 static arfusionResult_t host_count(int* ndev) {
@@ -141,6 +144,7 @@ static arfusionResult_t host_create(const struct device_setup* setup, struct dev
     comm->kernels.rank = setup->rank;
     comm->kernels.nranks = setup->nranks;
     comm->kernels.yield = setup->nranks > usable_processors();
+    comm->count_nan = setup->settings->value[SETTING_COUNT_NAN] != 0;
     comm->kernels.timeout_ns = (uint64_t)setup->settings->value[SETTING_TIMEOUT] * 1000000000u;
     result = layout_choose(setup, &comm->kernels.layout);
     if (result == arfusionSuccess) result = own_workspace(&comm->kernels, &fd);
@@ -168,13 +172,25 @@ static arfusionResult_t host_test_peers(struct device_comm* comm, uint32_t lost,
   return arfusionSuccess;
 }
 
+static arfusionResult_t host_check_call(struct device_comm* comm, arfusionAlgorithm_t algorithm,
+                                        const struct kernel_call* call, void* stream) {
+  (void)stream;
+  if (host_check(&comm->kernels, algorithm, call)) {
+    return error_set(failure_result(&comm->kernels.failure),
+                     "the operation was not begun: commGetAsyncError says why; nothing was written");
+  }
+  return arfusionSuccess;
+}
+
 static arfusionResult_t host_run_op(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
                                     void* stream) {
   (void)stream;
+  if (comm->count_nan) host_nan_count(op, 0, comm->nan_counts);
   if (host_run(&comm->kernels, algorithm, op)) {
-    return error_set(comm->kernels.failure.kind == KERNEL_FAILURE_ABORT ? arfusionInvalidUsage : arfusionRemoteError,
+    return error_set(failure_result(&comm->kernels.failure),
                      "the operation did not end: commGetAsyncError says why; outputs are undefined");
   }
+  if (comm->count_nan) host_nan_count(op, 1, comm->nan_counts);
   return arfusionSuccess;
 }
 
@@ -199,6 +215,11 @@ static void host_workspace(const struct device_comm* comm, arfusionWorkspace_t* 
   for (int r = 0; r < comm->kernels.nranks; ++r) view->address[r] = comm->kernels.workspace[r];
 }
 
+static void host_nan_counts(struct device_comm* comm, int all, uint64_t counts[KERNEL_NAN_PLACES]) {
+  (void)all;
+  memcpy(counts, comm->nan_counts, sizeof comm->nan_counts);
+}
+
 const struct device_ops device_host = {
     .is_host = 1,
     .count = host_count,
@@ -210,9 +231,11 @@ const struct device_ops device_host = {
     .create = host_create,
     .test_peers = host_test_peers,
     .destroy = host_destroy,
+    .check = host_check_call,
     .run = host_run_op,
     .epilogue = host_run_epilogue,
     .abort = host_abort,
     .failure = host_failure,
     .workspace = host_workspace,
+    .nan_counts = host_nan_counts,
 };

@@ -4,6 +4,7 @@
  */
 #include "plugin/core/comm.h"
 #include "plugin/core/counters.h"
+#include "plugin/core/failure.h"
 #include "plugin/core/log.h"
 #include "plugin/core/names.h"
 #include "plugin/core/ranges.h"
@@ -21,13 +22,17 @@ arfusionResult_t comm_route(struct comm* comm, const arfusionRequest_t* request,
 }
 
 static arfusionResult_t check_alive(struct comm* comm) {
-  char text[256];
+  char text[512];
   const arfusionResult_t failed = comm_async_error(comm, text, sizeof text);
   return failed == arfusionSuccess ? failed : error_set(failed, "the communicator has failed: %s", text);
 }
 
 static arfusionResult_t launch(struct comm* comm, const arfusionRequest_t* request, const arfusionRoute_t* route,
                                const struct kernel_op* op, void* stream) {
+  if (comm->check) {
+    const struct kernel_call call = failure_call(request, route->algorithm);
+    FORWARD_IF_ERROR(comm->device->check(comm->device_comm, route->algorithm, &call, stream));
+  }
   if (route->launches == 1) {
     FORWARD_IF_ERROR(comm->device->run(comm->device_comm, route->algorithm, op, stream));
   } else {

@@ -190,7 +190,9 @@ static arfusionResult_t plugin_comm_get_capacity(void* comm, arfusionCapacity_t*
 static arfusionResult_t plugin_comm_get_stats(void* comm, arfusionStats_t* stats) {
   NOT_NULL(comm);
   FORWARD_IF_ERROR(struct_check_output(stats, ARFUSION_STATS_V1_SIZE, "stats"));
-  struct_write(stats, &((struct comm*)comm)->stats, sizeof(arfusionStats_t));
+  arfusionStats_t own;
+  comm_stats(comm, &own);
+  struct_write(stats, &own, sizeof own);
   return arfusionSuccess;
 }
 

@@ -21,6 +21,8 @@ enum setting_id {
   SETTING_WORKSPACE_LIMIT, /* bytes (suffixes K, M, G), agreed: 288M */
   SETTING_TUNING_FILE,     /* string, its contents agreed: the routing table; see tuning.h */
   SETTING_REPORT,          /* string, local: where the report on an NCCL application's allreduces goes */
+  SETTING_CHECK,           /* choice, agreed: 0, 1 */
+  SETTING_COUNT_NAN,       /* choice, local: 0, 1 */
   SETTING_DEBUG,           /* choice, local: none, version, warn, info, trace */
   SETTING_HOSTID,          /* string, local: NCCL_HOSTID; not ours, but respected */
   SETTING_P2P_DISABLE,     /* string, local: NCCL_P2P_DISABLE; as NCCL_HOSTID */
