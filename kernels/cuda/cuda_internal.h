@@ -6,6 +6,7 @@
 #define ARFUSION_KERNELS_CUDA_INTERNAL_H_
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/nan.h"
 
 #define CUDA_VECTOR 16        /* bytes of one access */
 #define CUDA_GROUP_PACKS 1024 /* packs of a canonical group: one a thread */
@@ -19,17 +20,27 @@
 #define CUDA_CLOCK_SHIFT 20
 #define CUDA_CLOCK_NS (1ull << CUDA_CLOCK_SHIFT)
 
+/* What a rank was asked for, as it tells its peers. */
+#define CUDA_CALL_WORDS 12
+struct cuda_call {
+  uint64_t number; /* of the operation, from 1 on; stored last, with release */
+  uint8_t unused[8];
+  uint32_t words[CUDA_CALL_WORDS]; /* struct kernel_call */
+};
+
 /* At the start of a workspace. What peers write stands on a cache line of its own. */
 struct cuda_control {
   /* Only the own kernels use these. */
   uint64_t epoch;     /* in CUDA_EPOCH: operations done so far; below: blocks of the running one that have read it */
   uint32_t recorded;  /* not 0: the failure has been written to the host's record */
   uint32_t tickets;   /* taken by blocks of the running operation; 0 between operations */
-  uint8_t line0[112];
+  uint64_t nans[KERNEL_NAN_PLACES]; /* counted so far */
+  uint8_t line0[88];
   uint32_t fail; /* not 0: the communicator has failed; 1 + the rank that said so */
   uint8_t line1[124];
   /* Operations of which that rank's block has staged its input, the running one included, in CUDA_EPOCH; one-shot sync. */
   uint64_t staged[CUDA_SYNC_BLOCKS][ARFUSION_MAX_RANKS];
+  struct cuda_call calls[ARFUSION_MAX_RANKS]; /* by rank; with ARFUSION_CHECK */
 };
 
 /* One rank's view of an exchange with its peers. */
@@ -96,6 +107,17 @@ struct lamport_flat_args {
 struct sync_stage {
   unsigned char* of[ARFUSION_MAX_RANKS]; /* by rank, the own one too */
   uint64_t half;
+};
+
+struct check_args {
+  struct exchange_args exchange;
+  uint32_t words[CUDA_CALL_WORDS];
+};
+
+struct nan_args {
+  struct nan_tensor tensors[NAN_TENSORS];
+  int count;
+  struct cuda_control* control;
 };
 
 /* These begin as the arguments of the other algorithms do, which are launched with them, too. */

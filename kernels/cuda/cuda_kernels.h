@@ -63,6 +63,17 @@ int cuda_kernels_load(int nranks);
 /* Enqueues `op`. Every rank enqueues the same algorithm and shape in the same order. */
 int cuda_launch(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream);
 
+/* Enqueues, before the (first) cuda_launch of a request to `algorithm`: whether all ranks, which do the same, were asked
+ * for the same. If not, each of them fails with KERNEL_FAILURE_DISAGREE, and the operation writes nothing. */
+int cuda_launch_check(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_call* call,
+                      void* stream);
+
+/* Enqueues the count of NaNs in what `op` reads (input and residual_in), or (written) has written. */
+int cuda_launch_nan_count(const struct cuda_comm* comm, const struct kernel_op* op, int written, void* stream);
+
+/* What it has counted since the reset: [KERNEL_NAN_PLACES], device memory. */
+const uint64_t* cuda_nan_counts(const struct cuda_comm* comm);
+
 /* Enqueues: the communicator has failed by this rank's doing. Unless a failure has been recorded, writes `failure` with
  * KERNEL_FAILURE_ABORT and the fail word of every rank, so that peers need not wait for a rank that is idle. */
 int cuda_comm_tell_peers(const struct cuda_comm* comm, void* stream);

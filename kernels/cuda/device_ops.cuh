@@ -193,6 +193,11 @@ DEVICE uint32_t device_load_u16(const void* p) {
   asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p));
   return v;
 }
+DEVICE uint32_t device_load_u8(const void* p) {
+  uint16_t v;
+  asm volatile("ld.global.u8 %0, [%1];" : "=h"(v) : "l"(p));
+  return v;
+}
 /* Brings the sector that p is in to the L2 cache, without waiting for it. */
 DEVICE void device_prefetch(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"((uintptr_t)p & ~(uintptr_t)31));

@@ -54,10 +54,12 @@ DEVICE bool exchange_overlaps(const struct exchange_args& a, const struct exchan
   return now % CUDA_EPOCH > device_blocks() || (uint16_t)(now / CUDA_EPOCH - x.epoch) > 1;
 }
 
-/* Records a failure, once a communicator: a fail word that is this rank's own was written with a record. */
-DEVICE void exchange_record(const struct exchange_args& a, const struct exchange& x, uint32_t kind, int peer,
-                            int64_t token) {
-  if (device_atomic_exchange(&a.control->recorded, 1) != 0) return;
+/* Whether this thread is the communicator's first to record a failure. */
+DEVICE bool exchange_claim(const struct exchange_args& a) { return device_atomic_exchange(&a.control->recorded, 1) == 0; }
+
+/* The host's record, of the thread that has claimed it. */
+DEVICE void exchange_write(const struct exchange_args& a, const struct exchange& x, uint32_t kind, int peer,
+                           int64_t token) {
   struct kernel_failure* record = a.failure;
   device_store_relaxed_sys_u32(&record->algorithm, a.algorithm);
   device_store_relaxed_sys_u32(&record->rank, (uint32_t)a.rank);
@@ -66,6 +68,13 @@ DEVICE void exchange_record(const struct exchange_args& a, const struct exchange
   device_store_relaxed_sys_u64(&record->token, (uint64_t)token);
   device_fence_sys();
   device_store_relaxed_sys_u32(&record->kind, kind);
+}
+
+/* Records a failure, once a communicator: a fail word that is this rank's own was written with a record. */
+DEVICE void exchange_record(const struct exchange_args& a, const struct exchange& x, uint32_t kind, int peer,
+                            int64_t token) {
+  if (!exchange_claim(a)) return;
+  exchange_write(a, x, kind, peer, token);
   if (kind == KERNEL_FAILURE_REMOTE) return; /* whoever failed has told the others */
   const uint32_t fail = (uint32_t)a.rank + 1;
   device_store_relaxed_sys_u32(&a.control->fail, fail);

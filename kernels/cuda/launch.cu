@@ -2,8 +2,11 @@
  *
  * launch.cu: the C interface of the CUDA kernels.
  */
+#include <string.h>
+
 #include "kernels/cuda/cuda_internal.h"
-#include "kernels/cuda/exchange.cuh"
+#include "kernels/cuda/check.cuh"
+#include "kernels/cuda/nan.cuh"
 #include "kernels/cuda/peer_test.cuh"
 
 #define MIN_SLOT_BYTES (64 << 10)
@@ -15,6 +18,7 @@
 #define FEW_ROUNDS 4       /* tokens of a block up to which max_blocks_of_few_tokens holds */
 #define TICKET_ROUNDS 8    /* tokens of a block from which taking them by ticket pays */
 #define FILL_BLOCKS 1024
+#define NAN_BLOCKS 1024
 #define FILL_THREADS 256
 #define NVFP4_BLOCK 16 /* elements of a scale */
 
@@ -141,6 +145,8 @@ int cuda_kernels_load(int nranks) {
   int error = kernel_load((const void*)workspace_fill, FILL_THREADS);
   if (!error) error = kernel_load((const void*)failure_tell, 1);
   if (!error) error = kernel_load((const void*)peer_test, PEER_TEST_THREADS);
+  if (!error) error = kernel_load((const void*)check_calls, CHECK_THREADS);
+  if (!error) error = kernel_load((const void*)nan_count, NAN_THREADS);
   for (int d = 0; d < 3; ++d) {
     if (!error) error = rows_kernels_load(rows_kernels_of(dtypes[d], false), nranks);
     if (!error) error = rows_kernels_load(rows_kernels_of(dtypes[d], true), nranks);
@@ -209,18 +215,22 @@ static uint32_t rows_threads(int64_t hidden) {
   return (uint32_t)(packs < CUDA_GROUP_PACKS ? packs : CUDA_GROUP_PACKS);
 }
 
+static struct cuda_control* control_of(const struct cuda_comm* comm, int rank) {
+  return (struct cuda_control*)((unsigned char*)comm->workspace[rank] + comm->layout.control);
+}
+
 static void exchange_fill(struct exchange_args* exchange, const struct cuda_comm* comm, arfusionAlgorithm_t algorithm) {
   const struct cuda_layout* layout = &comm->layout;
   const int n = comm->nranks, rank = comm->rank;
   unsigned char* own = (unsigned char*)comm->workspace[rank];
-  exchange->control = (struct cuda_control*)(own + layout->control);
+  exchange->control = control_of(comm, rank);
   exchange->receive = own + layout->lamport;
   exchange->slot = layout->lamport_slot;
   exchange->buffer = layout->lamport_slot * (uint64_t)(n - 1);
   for (int k = 0; k < n - 1; ++k) {
     const int peer = rank + 1 + k < n ? rank + 1 + k : rank + 1 + k - n;
     unsigned char* base = (unsigned char*)comm->workspace[peer];
-    exchange->peer_control[k] = (struct cuda_control*)(base + layout->control);
+    exchange->peer_control[k] = control_of(comm, peer);
     exchange->send[k] = base + layout->lamport + (size_t)(rank < peer ? rank : rank - 1) * layout->lamport_slot;
   }
   const uint64_t units = (comm->timeout_ns + CUDA_CLOCK_NS - 1) / CUDA_CLOCK_NS;
@@ -317,6 +327,25 @@ int cuda_comm_tell_peers(const struct cuda_comm* comm, void* stream) {
   struct exchange_args args;
   exchange_fill(&args, comm, arfusionAlgoNone);
   return launch((const void*)failure_tell, 1, 1, 0, &args, stream);
+}
+
+int cuda_launch_check(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_call* call,
+                      void* stream) {
+  struct check_args args;
+  exchange_fill(&args.exchange, comm, algorithm);
+  memcpy(args.words, call, sizeof args.words);
+  return launch((const void*)check_calls, 1, CHECK_THREADS, 0, &args, stream);
+}
+
+const uint64_t* cuda_nan_counts(const struct cuda_comm* comm) { return control_of(comm, comm->rank)->nans; }
+
+int cuda_launch_nan_count(const struct cuda_comm* comm, const struct kernel_op* op, int written, void* stream) {
+  struct nan_args args = {};
+  args.count = nan_tensors(op, written, args.tensors);
+  args.control = control_of(comm, comm->rank);
+  if (args.count == 0) return cudaSuccess;
+  const int64_t rows = args.tensors[0].rows;
+  return launch((const void*)nan_count, (uint32_t)(rows < NAN_BLOCKS ? rows : NAN_BLOCKS), NAN_THREADS, 0, &args, stream);
 }
 
 /* The kernel for one-shot Lamport in a grid of `blocks`; completes `request`. */

@@ -21,13 +21,14 @@ struct mailbox {
   uint32_t padding[31]; /* the device polls the line above */
   struct kernel_failure failure;
   uint32_t peer_failed[ARFUSION_MAX_RANKS]; /* of the write test */
+  uint64_t nan_counts[KERNEL_NAN_PLACES];
 };
 
 struct device_comm {
   struct cuda_comm kernels;
   struct shared_memory memory;
   struct mailbox* mailbox;
-  int dev;
+  int dev, count_nan;
   /* One operation at a time: an event orders operations once a second stream has been met. */
   cudaEvent_t ordered;
   cudaStream_t last_stream;
@@ -237,6 +238,7 @@ static arfusionResult_t cuda_create(const struct device_setup* setup, struct dev
   if (result == arfusionSuccess) {
     struct cuda_comm* kernels = &comm->kernels;
     comm->dev = setup->dev;
+    comm->count_nan = setup->settings->value[SETTING_COUNT_NAN] != 0;
     kernels->rank = setup->rank;
     kernels->nranks = setup->nranks;
     kernels->timeout_ns = (uint64_t)setup->settings->value[SETTING_TIMEOUT] * 1000000000u;
@@ -322,13 +324,24 @@ static cudaError_t order_after_last(struct device_comm* comm, cudaStream_t strea
   return comm->several_streams ? cudaStreamWaitEvent(stream, comm->ordered, 0) : cudaSuccess;
 }
 
-static arfusionResult_t cuda_run(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
-                                 void* stream) {
+/* An operation (call NULL), or the check before it. */
+static cudaError_t launch(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
+                          const struct kernel_call* call, void* stream) {
+  if (call) return (cudaError_t)cuda_launch_check(&comm->kernels, algorithm, call, stream);
+  if (!comm->count_nan) return (cudaError_t)cuda_launch(&comm->kernels, algorithm, op, stream);
+  int error = cuda_launch_nan_count(&comm->kernels, op, 0, stream);
+  if (!error) error = cuda_launch(&comm->kernels, algorithm, op, stream);
+  if (!error) error = cuda_launch_nan_count(&comm->kernels, op, 1, stream);
+  return (cudaError_t)error;
+}
+
+static arfusionResult_t launch_in_order(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
+                                        const struct kernel_call* call, void* stream) {
   int previous;
   CUDA_TRY(cudaGetDevice(&previous));
   if (previous != comm->dev) CUDA_TRY(cudaSetDevice(comm->dev));
   cudaError_t error = stream == comm->last_stream ? cudaSuccess : order_after_last(comm, stream);
-  if (error == cudaSuccess) error = (cudaError_t)cuda_launch(&comm->kernels, algorithm, op, stream);
+  if (error == cudaSuccess) error = launch(comm, algorithm, op, call, stream);
   if (error == cudaSuccess) {
     comm->launched = 1;
     comm->last_stream = stream;
@@ -336,6 +349,16 @@ static arfusionResult_t cuda_run(struct device_comm* comm, arfusionAlgorithm_t a
   }
   if (previous != comm->dev) cudaSetDevice(previous);
   return error == cudaSuccess ? arfusionSuccess : cuda_error(error, "the operation's launch");
+}
+
+static arfusionResult_t cuda_run(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
+                                 void* stream) {
+  return launch_in_order(comm, algorithm, op, NULL, stream);
+}
+
+static arfusionResult_t cuda_check(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_call* call,
+                                   void* stream) {
+  return launch_in_order(comm, algorithm, NULL, call, stream);
 }
 
 static arfusionResult_t cuda_epilogue(int dev, const struct kernel_op* op, void* stream) {
@@ -370,6 +393,26 @@ static void cuda_workspace(const struct device_comm* comm, arfusionWorkspace_t* 
   for (int r = 0; r < comm->kernels.nranks; ++r) view->address[r] = comm->kernels.workspace[r];
 }
 
+static cudaError_t nan_counts_read(struct device_comm* comm, int all) {
+  const size_t bytes = sizeof comm->mailbox->nan_counts;
+  cudaError_t error = all && comm->launched ? cudaDeviceSynchronize() : cudaSuccess;
+  if (error == cudaSuccess) {
+    error = cudaMemcpyAsync(comm->mailbox->nan_counts, cuda_nan_counts(&comm->kernels), bytes, cudaMemcpyDeviceToHost,
+                            comm->private_stream);
+  }
+  return error == cudaSuccess ? cudaStreamSynchronize(comm->private_stream) : error;
+}
+
+static void cuda_nan_counts_get(struct device_comm* comm, int all, uint64_t counts[KERNEL_NAN_PLACES]) {
+  struct device_guard guard;
+  if (guard_enter(&guard, comm->dev) == arfusionSuccess) {
+    const cudaError_t error = nan_counts_read(comm, all);
+    if (error != cudaSuccess) cuda_error(error, "reading the numbers of NaNs");
+    guard_leave(&guard);
+  }
+  memcpy(counts, comm->mailbox->nan_counts, sizeof comm->mailbox->nan_counts);
+}
+
 const struct device_ops device_cuda = {
     .is_host = 0,
     .count = cuda_count,
@@ -381,9 +424,11 @@ const struct device_ops device_cuda = {
     .create = cuda_create,
     .test_peers = cuda_test_peers,
     .destroy = cuda_destroy,
+    .check = cuda_check,
     .run = cuda_run,
     .epilogue = cuda_epilogue,
     .abort = cuda_abort,
     .failure = cuda_failure,
     .workspace = cuda_workspace,
+    .nan_counts = cuda_nan_counts_get,
 };

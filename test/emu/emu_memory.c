@@ -384,8 +384,8 @@ void emu_load(void* value, const void* p, uint32_t bytes, enum emu_order order) 
   struct emu_thread* t = step();
   const uint32_t index = address_check(t, p, bytes);
   const bool weak = order == EMU_WEAK;
-  if (bytes == 2) {
-    memcpy(value, p, 2);
+  if (bytes < 4) {
+    memcpy(value, p, bytes);
     return;
   }
   for (uint32_t k = 0; k < bytes / 4; ++k) {

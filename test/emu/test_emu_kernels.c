@@ -38,6 +38,7 @@ static unsigned char* device[ARFUSION_MAX_RANKS]; /* arenas in the GPUs' memory 
 static uint32_t (*peer_failed)[ARFUSION_MAX_RANKS]; /* [rank]: what cuda_peer_test tells; host memory */
 static uint64_t seed;
 static int in_schedule;
+static int checked, counted; /* in this schedule, ranks compare their calls first, and count NaNs */
 static uint64_t operations;
 
 static uint32_t draw(uint32_t below) { return plan_draw(&plan, below); }
@@ -221,6 +222,17 @@ static void operations_draw(int count) {
   arenas_upload();
 }
 
+/* What rank r says it was asked for in operation k. */
+static struct kernel_call call_of(int k, int r) {
+  const struct kernel_op* op = &plan.planned[k].op[r];
+  return (struct kernel_call){.pattern = op->pattern, .dtype = op->dtype, .gamma_dtype = op->gamma_dtype,
+                              .algorithm = chosen[k], .tokens = op->tokens, .hidden = op->hidden};
+}
+
+static void check_launch(int r, int k, const struct kernel_call* call) {
+  CHECK(cuda_launch_check(&world.comm[r], chosen[k], call, world.stream[r]));
+}
+
 /* Operation k on all ranks but those of `without` (a bit for each), in any order, some of them later than others. */
 static void operation_launch(int k, uint32_t without) {
   const int start = (int)draw((uint32_t)world.nranks);
@@ -228,8 +240,13 @@ static void operation_launch(int k, uint32_t without) {
     const int r = (start + i) % world.nranks;
     const struct kernel_op op = plan_op(&plan.planned[k].op[r], plan.arena[r], device[r]);
     if (without >> r & 1) continue;
+    const struct kernel_call call = call_of(k, r);
     if (draw(16) == 0) emu_run_for(draw(3000));
+    if (checked) check_launch(r, k, &call);
+    if (checked && draw(16) == 0) emu_run_for(draw(3000));
+    if (counted) CHECK(cuda_launch_nan_count(&world.comm[r], &op, 0, world.stream[r]));
     world_launch(&world, r, chosen[k], &op);
+    if (counted) CHECK(cuda_launch_nan_count(&world.comm[r], &op, 1, world.stream[r]));
   }
 }
 
@@ -247,15 +264,59 @@ static void flag_clear(uint32_t flag) {
   }
 }
 
+static uint64_t nans_in(const void* first, int64_t stride, const struct kernel_op* op, arfusionDataType_t dtype) {
+  uint64_t nans = 0;
+  if (!first) return 0;
+  for (int64_t t = 0; t < op->tokens; ++t) {
+    for (int64_t i = 0; i < op->hidden; ++i) {
+      nans += dtype == arfusionFloat8e4m3 ? (((const unsigned char*)first)[t * stride + i] & 0x7f) == 0x7f
+                                          : isnan(ref_load(first, t * stride + i, dtype)) != 0;
+    }
+  }
+  return nans;
+}
+
+/* The reference of all operations, and the NaNs that each rank has met. */
+static void references_run(uint64_t (*nans)[KERNEL_NAN_PLACES]) {
+  memset(nans, 0, ARFUSION_MAX_RANKS * sizeof *nans);
+  for (int k = 0; k < plan.count; ++k) {
+    for (int r = 0; r < world.nranks; ++r) {
+      const struct kernel_op* op = &plan.planned[k].op[r];
+      nans[r][KERNEL_NAN_INPUT] += nans_in(op->input, op->input_stride, op, op->dtype);
+      nans[r][KERNEL_NAN_RESIDUAL] += nans_in(op->residual_in, op->residual_in_stride, op, op->dtype);
+    }
+    plan_reference(&plan, k);
+    for (int r = 0; r < world.nranks; ++r) {
+      const struct kernel_op* op = &plan.planned[k].op[r];
+      nans[r][KERNEL_NAN_OUTPUT] += nans_in(op->allreduce_out, op->hidden, op, op->dtype) +
+                                    nans_in(op->residual_out, op->residual_out_stride, op, op->dtype) +
+                                    nans_in(op->norm_out, op->norm_out_stride, op, op->dtype);
+      if (op->quantization != arfusionQuantNvfp4)
+        nans[r][KERNEL_NAN_OUTPUT] += nans_in(op->quant_out, op->hidden, op, arfusionFloat8e4m3);
+    }
+  }
+}
+
+static int nans_right(uint64_t (*nans)[KERNEL_NAN_PLACES]) {
+  for (int r = 0; r < world.nranks; ++r) {
+    if (memcmp(cuda_nan_counts(&world.comm[r]), nans[r], sizeof *nans) != 0) return 0;
+  }
+  return 1;
+}
+
 static void schedule_operations(void) {
   const uint64_t epoch = draw_epoch(), triggers = emu_counts.triggers;
+  uint64_t nans[ARFUSION_MAX_RANKS][KERNEL_NAN_PLACES];
+  checked = draw(4) == 0;
+  counted = draw(8) == 0;
   world_prepare(epoch);
   operations_draw(1 + (int)draw(BATCH));
   const int none_early = draw(8) == 0;
   if (none_early) flag_clear(ARFUSION_FLAG_EARLY_TRIGGER);
   for (int k = 0; k < plan.count; ++k) operation_launch(k, 0);
   world_sync(&world);
-  for (int k = 0; k < plan.count; ++k) plan_reference(&plan, k);
+  references_run(nans);
+  expect(!counted || nans_right(nans), "the numbers of NaNs");
   expect(healthy() && arenas_equal() && world_clean(epoch + (uint64_t)plan.count), "operations");
   expect(!none_early || emu_counts.triggers == triggers, "no early trigger unless asked for");
 }
@@ -313,6 +374,11 @@ static int heard_of(int rank, uint32_t kind) {
  * that must end before the one that is waited for can begin (never if `resident`, never for row or pack 0, which is of
  * the first block), or, in two-shot, as the owner of a sum. */
 static int timed_out(int rank, int missing, int resident, int k, uint64_t epoch) {
+  if (checked) {
+    const struct kernel_failure* f = record_of(rank);
+    return f->kind == KERNEL_FAILURE_TIMEOUT && f->rank == (uint32_t)rank && f->peer == (uint32_t)missing &&
+           f->epoch == epoch && f->algorithm == (uint32_t)chosen[k] && f->token == KERNEL_TOKEN_CHECK;
+  }
   const struct kernel_failure* record = record_of(rank);
   const struct kernel_op* op = &plan.planned[k].op[rank];
   const int64_t tokens = op->pattern == arfusionPatternAllReduce ? kernel_packs(op->hidden) : op->tokens;
@@ -335,6 +401,7 @@ static void records_print(void) {
 static void schedule_missing(void) {
   const uint64_t epoch = draw_epoch();
   const int missing = (int)draw((uint32_t)world.nranks), resident = (int)draw(2);
+  checked = draw(3) == 0;
   world_prepare(epoch);
   emu_allow_races();
   if (resident) emu_all_resident();
@@ -362,6 +429,7 @@ static void schedule_missing(void) {
 static void schedule_abort(void) {
   const int idle = (int)draw((uint32_t)world.nranks), told = draw(2) != 0;
   const int by = told ? idle : (idle + 1 + (int)draw((uint32_t)world.nranks - 1)) % world.nranks;
+  checked = draw(3) == 0;
   world_prepare(draw_epoch());
   emu_allow_races();
   operations_draw(1 + (int)draw(2));
@@ -381,6 +449,46 @@ static void schedule_abort(void) {
   world_restore();
 }
 
+/* After some operations, one rank was asked for something else than the others: all of them say so, and what is enqueued
+ * after it, graph replays for instance, waits for nobody and writes nothing. */
+static void schedule_disagree(void) {
+  const uint64_t epoch = draw_epoch();
+  const int odd = (int)draw((uint32_t)world.nranks);
+  uint64_t nans[ARFUSION_MAX_RANKS][KERNEL_NAN_PLACES];
+  struct kernel_call call[ARFUSION_MAX_RANKS];
+  int ok = 1;
+  checked = 1;
+  world_prepare(epoch);
+  operations_draw(1 + (int)draw(4));
+  const int last = plan.count - 1;
+  for (int k = 0; k < last; ++k) operation_launch(k, 0);
+  for (int r = 0; r < world.nranks; ++r) {
+    const struct kernel_op op = plan_op(&plan.planned[last].op[r], plan.arena[r], device[r]);
+    call[r] = call_of(last, r);
+    if (r == odd) {
+      unsigned char* byte = (unsigned char*)&call[r] + draw(sizeof call[r]);
+      *byte ^= (unsigned char)(1 + draw(255));
+    }
+    if (draw(8) == 0) emu_run_for(draw(3000));
+    world.comm[r].timeout_ns = 0; /* whoever waited would never end */
+    check_launch(r, last, &call[r]);
+    for (int i = 0; i < 2; ++i) world_launch(&world, r, chosen[last], &op);
+  }
+  world_sync(&world);
+  --plan.count; /* the last operation was not done */
+  references_run(nans);
+  for (int r = 0; r < world.nranks; ++r) {
+    const struct kernel_failure* f = record_of(r);
+    ok &= f->kind == KERNEL_FAILURE_DISAGREE && f->rank == (uint32_t)r && f->token == KERNEL_TOKEN_CHECK &&
+          f->epoch == epoch + (uint64_t)last && f->algorithm == (uint32_t)chosen[last] && f->peer < (uint32_t)world.nranks &&
+          (r == odd ? f->peer != (uint32_t)odd : f->peer == (uint32_t)odd);
+    ok = ok && memcmp(&f->own, &call[r], sizeof f->own) == 0 && memcmp(&f->theirs, &call[f->peer], sizeof f->theirs) == 0;
+  }
+  if (!ok) records_print();
+  expect(ok, "ranks disagree");
+  expect(arenas_equal() && world_clean(epoch + (uint64_t)last), "an operation that was not begun");
+}
+
 static void schedule_run(uint64_t number) {
   const int nranks = (int)(number % COUNTS) + 2;
   if (world.nranks != nranks) {
@@ -389,6 +497,7 @@ static void schedule_run(uint64_t number) {
   }
   seed = number;
   in_schedule = 1;
+  checked = counted = 0;
   plan.random = random_seed(number, 0);
   emu_begin(number);
   const uint32_t kind = draw(64);
@@ -397,6 +506,7 @@ static void schedule_run(uint64_t number) {
   else if (kind < 6) schedule_missing();
   else if (kind < 9) schedule_abort();
   else if (kind == 9 && nranks <= 8) schedule_peer_test();
+  else if (kind < 13) schedule_disagree();
   else schedule_operations();
   if (emu_error()) expect(0, emu_error());
   if (failed != failed_before) exit(1); /* report_seed says the rest */

@@ -127,6 +127,7 @@ DEVICE void emu_store_as(void* p, const V& v, enum emu_order order) {
 DEVICE struct vec device_load(const void* p) { return emu_load_as<struct vec>(p, EMU_WEAK); }
 DEVICE uint32_t device_load_u32(const void* p) { return emu_load_as<uint32_t>(p, EMU_WEAK); }
 DEVICE uint32_t device_load_u16(const void* p) { return emu_load_as<uint16_t>(p, EMU_WEAK); }
+DEVICE uint32_t device_load_u8(const void* p) { return emu_load_as<uint8_t>(p, EMU_WEAK); }
 DEVICE void device_prefetch(const void*) {}
 DEVICE void device_store(void* p, const struct vec& v) { emu_store_as(p, v, EMU_WEAK); }
 DEVICE void device_store_u32(void* p, uint32_t v) { emu_store_as(p, v, EMU_WEAK); }
