@@ -70,7 +70,8 @@ ARFUSION_API arfusionResult_t arfusionCommInitNccl(arfusionComm_t* comm, void* n
 /* Frees it once this rank's enqueued work has ended. Never waits for another rank. NULL is allowed. */
 ARFUSION_API arfusionResult_t arfusionCommDestroy(arfusionComm_t comm);
 
-/* Ends running operations; any thread. arfusionCommDestroy is still due. */
+/* Ends running operations, also those that are completed on the host device (unless they wait in an all-gather of the
+ * caller's own); any thread. arfusionCommDestroy is still due. */
 ARFUSION_API arfusionResult_t arfusionCommAbort(arfusionComm_t comm);
 
 /* *result: arfusionSuccess, or why it has failed; `text` (may be NULL) gets up to `bytes` characters. Any thread. */

@@ -46,6 +46,11 @@
  * field can make a call slower, or an error on that rank before anything is enqueued; it never changes the route. (eps and
  * weightBias are local because the normalisation is; ranks that differ in them get different norm_out.)
  *
+ * Ranks whose agreed fields differ, or that call a different number of times, are wrong, and nobody looks for that: results are
+ * undefined until a wait ends at ARFUSION_TIMEOUT. With ARFUSION_CHECK=1 on all ranks each request that is taken is compared
+ * with the other ranks' before it begins; if they differ, it writes nothing and the communicator fails on all of them with
+ * arfusionInvalidUsage, and with a text (commGetAsyncError) that names the ranks, the fields and their values.
+ *
  * Thread-safety. Functions without a communicator may be called from any thread. One thread at a time per communicator,
  * except commAbort and commGetAsyncError, which any thread may call at any time. The calling thread's current CUDA device
  * and capture mode are as before when a function returns.
@@ -452,6 +457,10 @@ typedef struct {
   const char* (*getLastError)(void);
 
   arfusionResult_t (*commGetWorkspace)(void* comm, arfusionWorkspace_t* workspace);
+
+  /* Ends the all-gathers, running and later ones, of a bootstrap that bootstrapUniqueId or bootstrapEnvironment made: here
+   * at once, on the other ranks as soon as they come to one. Any thread, until bootstrapDestroy, which is still due. */
+  arfusionResult_t (*bootstrapAbort)(void* ctx, const arfusionBootstrap_t* bootstrap);
 } arfusionPlugin_v1_t;
 #define ARFUSION_PLUGIN_V1_SIZE 200
 

@@ -93,6 +93,10 @@ void bootstrap_destroy(arfusionBootstrap_t* bootstrap) {
   bootstrap->allGather = NULL;
 }
 
+void bootstrap_abort(const arfusionBootstrap_t* bootstrap) {
+  if (bootstrap->allGather == bootstrap_socket_all_gather) bootstrap_socket_abort(bootstrap->opaque);
+}
+
 arfusionResult_t bootstrap_all_gather(const arfusionBootstrap_t* bootstrap, const void* send, void* recv,
                                       size_t bytes) {
   arfusionResult_t result;

@@ -24,6 +24,10 @@ arfusionResult_t bootstrap_from_threads(int nranks, int64_t timeout_s, arfusionB
 /* Frees what one of the above made (also a member of bootstrap_from_threads; the last one frees the group). */
 void bootstrap_destroy(arfusionBootstrap_t* bootstrap);
 
+/* Ends its all-gathers, running and later ones; the others' too, when they come to one. Any thread. Nothing happens to threads'
+ * bootstraps and to the host's own. */
+void bootstrap_abort(const arfusionBootstrap_t* bootstrap);
+
 /* allGather with the length checked (bytes <= 1 MiB) and its errors recorded. */
 arfusionResult_t bootstrap_all_gather(const arfusionBootstrap_t* bootstrap, const void* send, void* recv, size_t bytes);
 

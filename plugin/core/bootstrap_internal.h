@@ -23,6 +23,7 @@ struct bootstrap_meeting {
 arfusionResult_t bootstrap_socket_create(const struct bootstrap_meeting* meeting, int nranks, int rank,
                                          int64_t timeout_s, arfusionBootstrap_t* bootstrap);
 arfusionResult_t bootstrap_socket_all_gather(void* opaque, const void* send, void* recv, size_t bytes);
+void bootstrap_socket_abort(void* opaque);
 void bootstrap_socket_destroy(void* opaque);
 
 /* bootstrap_threads.c */

@@ -14,9 +14,11 @@
 #include "plugin/core/bootstrap_star.h"
 #include "plugin/core/log.h"
 
-void star_member_close(struct star_member* member) {
+void star_member_close(struct star* star, struct star_member* member) {
+  pthread_mutex_lock(&star->lock);
   if (member->fd >= 0) close(member->fd);
   member->fd = -1;
+  pthread_mutex_unlock(&star->lock);
 }
 
 void star_tell(int fd, arfusionResult_t result, const char* text) {
@@ -32,13 +34,17 @@ void star_tell(int fd, arfusionResult_t result, const char* text) {
 arfusionResult_t star_fail(struct star* star, arfusionResult_t result, const char* fmt, ...) {
   va_list args;
 
-  star->failed = result;
   va_start(args, fmt);
   vsnprintf(star->text, sizeof(star->text), fmt, args);
   va_end(args);
+  if (atomic_load(&star->aborted)) { /* whatever it looks like to this thread */
+    result = arfusionInvalidUsage;
+    snprintf(star->text, sizeof(star->text), "bootstrap: rank %d of %d aborted", star->rank, star->nranks);
+  }
+  star->failed = result;
   for (int m = 0; m < star->nmembers; m++) {
     if (star->rank == 0 && star->members[m].fd >= 0) star_tell(star->members[m].fd, result, star->text);
-    star_member_close(&star->members[m]);
+    star_member_close(star, &star->members[m]);
   }
   return error_set(result, "%s", star->text);
 }
@@ -162,7 +168,7 @@ static arfusionResult_t root_distribute(struct star* star, const char* data, siz
       int complete = 0;
       if (star->present[r] || star->polls[r].revents == 0) continue;
       if (root_send(&star->members[r], &frame, data, &complete) != NET_OK) {
-        star_member_close(&star->members[r]);
+        star_member_close(star, &star->members[r]);
         if (gone == 0) gone = r;
         complete = 1;
       }
@@ -175,7 +181,7 @@ static arfusionResult_t root_distribute(struct star* star, const char* data, siz
   }
   for (int r = 1; r < star->nranks; r++) {
     if (star->present[r]) continue;
-    star_member_close(&star->members[r]); /* stuck within its data: nothing else can be said to it */
+    star_member_close(star, &star->members[r]); /* stuck within its data: nothing else can be said to it */
     if (gone == 0) gone = r;
   }
   if (gone == 0) return arfusionSuccess;
@@ -211,6 +217,7 @@ arfusionResult_t bootstrap_socket_all_gather(void* opaque, const void* send, voi
   int64_t deadline = net_deadline(star->timeout_s);
 
   if (star->failed != arfusionSuccess) return error_set(star->failed, "%s", star->text);
+  if (atomic_load(&star->aborted)) return star_fail(star, arfusionInvalidUsage, "aborted");
   if (star->rank != 0) return leaf_gather(star, send, recv, bytes, deadline);
   if (bytes > 0) memmove(recv, send, bytes); /* `send` may be this rank's part of `recv` */
   FORWARD_IF_ERROR(root_collect(star, recv, bytes, &deadline));
@@ -219,13 +226,26 @@ arfusionResult_t bootstrap_socket_all_gather(void* opaque, const void* send, voi
 
 /* ---------------------------------------------------------------- life */
 
+/* Connections that are shut down end every wait on them, at both ends. */
+void bootstrap_socket_abort(void* opaque) {
+  struct star* star = opaque;
+
+  pthread_mutex_lock(&star->lock);
+  atomic_store(&star->aborted, 1);
+  for (int m = 0; m < star->nmembers; m++) {
+    if (star->members[m].fd >= 0) shutdown(star->members[m].fd, SHUT_RDWR);
+  }
+  pthread_mutex_unlock(&star->lock);
+}
+
 void bootstrap_socket_destroy(void* opaque) {
   struct star* star = opaque;
 
-  for (int m = 0; m < star->nmembers; m++) star_member_close(&star->members[m]);
+  for (int m = 0; m < star->nmembers; m++) star_member_close(star, &star->members[m]);
   free(star->members);
   free(star->polls);
   free(star->present);
+  pthread_mutex_destroy(&star->lock);
   free(star);
 }
 
@@ -234,6 +254,7 @@ static struct star* star_allocate(int nranks, int rank, int64_t timeout_s) {
   int nmembers = rank == 0 ? nranks : 1;
 
   if (star == NULL) return NULL;
+  pthread_mutex_init(&star->lock, NULL);
   star->members = calloc((size_t)nmembers, sizeof(*star->members));
   star->polls = calloc((size_t)nmembers, sizeof(*star->polls));
   star->present = calloc((size_t)nranks, 1);

@@ -6,6 +6,9 @@
 #ifndef ARFUSION_CORE_BOOTSTRAP_STAR_H_
 #define ARFUSION_CORE_BOOTSTRAP_STAR_H_
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "plugin/core/bootstrap_internal.h"
 
 /* Rank 0 gives up when the first of all ranks would, and tells the others why; they wait for that a little longer. */
@@ -40,10 +43,12 @@ struct star {
   int nmembers; /* rank 0: nranks; others: 1, the connection to rank 0 */
   struct star_member* members;
   struct pollfd* polls;   /* [nmembers] */
+  pthread_mutex_t lock;   /* of the members' descriptors, which an abort from another thread shuts down */
+  atomic_int aborted;
   unsigned char* present; /* [nranks] */
 };
 
-void star_member_close(struct star_member* member);
+void star_member_close(struct star* star, struct star_member* member);
 
 /* The star fails for good: the connected ranks are told (by rank 0) and all connections closed. Returns `result`. */
 arfusionResult_t star_fail(struct star* star, arfusionResult_t result, const char* fmt, ...)

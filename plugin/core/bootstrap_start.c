@@ -79,11 +79,11 @@ static arfusionResult_t root_displaced(struct star* star, const struct bootstrap
     if (status == NET_OK && frame.magic == STAR_FRAME_MAGIC && frame.kind == STAR_FAILURE &&
         frame.bytes < sizeof(text) &&
         net_receive(star->members[0].fd, text, (size_t)frame.bytes, net_now() + LINGER) == NET_OK) {
-      star_member_close(&star->members[0]);
+      star_member_close(star, &star->members[0]);
       return star_fail(star, arfusionInvalidUsage, "%s", text);
     }
   }
-  star_member_close(&star->members[0]);
+  star_member_close(star, &star->members[0]);
   snprintf(who, sizeof(who), "pid %d of uid %u", (int)peer.pid, (unsigned)peer.uid);
   return star_fail(star, arfusionSystemError, "bootstrap: the meeting point @%s is taken by %s", meeting->name, who);
 }

@@ -128,6 +128,14 @@ static arfusionResult_t plugin_bootstrap_destroy(void* ctx, arfusionBootstrap_t*
   return arfusionSuccess;
 }
 
+static arfusionResult_t plugin_bootstrap_abort(void* ctx, const arfusionBootstrap_t* bootstrap) {
+  NOT_NULL(ctx);
+  arfusionBootstrap_t own;
+  FORWARD_IF_ERROR(struct_read(&own, sizeof own, bootstrap, ARFUSION_BOOTSTRAP_V1_SIZE, "bootstrap"));
+  bootstrap_abort(&own);
+  return arfusionSuccess;
+}
+
 /* ---------------------------------------------------------------- communicators */
 
 static arfusionResult_t plugin_comm_init(void* ctx, int dev, const arfusionConfig_t* config,
@@ -235,4 +243,5 @@ __attribute__((visibility("default"))) const arfusionPlugin_v1_t arfusionPlugin_
     .reasonString = name_of_reason,
     .getLastError = error_last,
     .commGetWorkspace = plugin_comm_get_workspace,
+    .bootstrapAbort = plugin_bootstrap_abort,
 };

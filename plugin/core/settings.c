@@ -56,9 +56,10 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
                         "NCCL's profiler: the file to which each communicator's report is added, a line of JSON; %h, %p, %c "
                         "and %r in its name are the host, the process, the communicator and the rank."},
     [SETTING_CHECK] = {"ARFUSION_CHECK", SETTING_KIND_CHOICE, 1, "0 1", "0", 0, 0, NULL,
-                       "1 compares what the ranks were asked for before each operation; if they disagree, it fails."},
+                       "1 compares what the ranks were asked for before each operation, at the cost of a kernel: if they "
+                       "disagree, it is not begun, and the error names what differs."},
     [SETTING_COUNT_NAN] = {"ARFUSION_COUNT_NAN", SETTING_KIND_CHOICE, 0, "0 1", "0", 0, 0, NULL,
-                           "1 counts the NaNs in inputs, residuals and outputs."},
+                           "1 counts the NaNs in inputs, residuals and outputs, at the cost of two kernels an operation."},
     [SETTING_DEBUG] = {"ARFUSION_DEBUG", SETTING_KIND_CHOICE, 0, "none version warn info trace", "warn", 0, 0, NULL,
                        "Which lines go to stderr when the host has no logger of its own."},
     [SETTING_HOSTID] = {"NCCL_HOSTID", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,

@@ -254,6 +254,7 @@ arfusionResult_t arfusionCommDestroy(arfusionComm_t comm) {
 arfusionResult_t arfusionCommAbort(arfusionComm_t comm) {
   NOT_NULL(comm);
   FORWARD_PLUGIN(comm->library, commAbort(comm->plugin_comm));
+  if (comm->owns_bootstrap) FORWARD_PLUGIN(comm->library, bootstrapAbort(comm->library->ctx, &comm->bootstrap));
 #ifdef ARFUSION_HAVE_CUDA
   if (comm->nccl) nccl_abort(comm->nccl);
 #endif

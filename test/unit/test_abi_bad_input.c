@@ -283,6 +283,8 @@ static void null_arguments_are_errors_that_name_them(void** state) {
   IS_ERROR(getProperties(ctx, -1, &properties), "dev is -1|0 to 0");
   IS_ERROR(getUniqueId(NULL, &id), "ctx is NULL");
   IS_ERROR(getUniqueId(ctx, NULL), "id is NULL");
+  IS_ERROR(bootstrapAbort(NULL, &bootstrap), "ctx is NULL");
+  IS_ERROR(bootstrapAbort(ctx, NULL), "bootstrap is NULL");
   IS_ERROR(bootstrapUniqueId(NULL, &id, 1, 0, &bootstrap), "ctx is NULL");
   IS_ERROR(bootstrapUniqueId(ctx, NULL, 1, 0, &bootstrap), "id is NULL");
   IS_ERROR(bootstrapUniqueId(ctx, &id, 1, 0, NULL), "bootstrap is NULL");

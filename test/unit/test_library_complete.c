@@ -4,6 +4,7 @@
  * plain sum in double. Each test runs in children, as the library is opened once a process.
  */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -423,6 +424,42 @@ static void what_nobody_can_do_is_an_error_and_writes_nothing(void** state) {
   job_do(2, NULL, NULL, impossible);
 }
 
+/* ---------------------------------------------------------------- aborts */
+
+static int aborter; /* rank 2 has nothing to do, and is there all the time */
+
+static void* abort_later(void* comm) {
+  support_sleep(0.2);
+  arfusionCommAbort(comm);
+  return NULL;
+}
+
+static arfusionResult_t wait_for_the_idle(arfusionComm_t comm, int rank, int nranks, struct support_outcome* outcome) {
+  double in[4] = {0}, out[4] = {0};
+  const arfusionRequest_t request = {.size = sizeof request, .dataType = arfusionFloat64, .tokens = 1, .hidden = 4,
+                                     .input = in, .allreduceOut = out};
+  const arfusionResult_t expected = rank == aborter ? arfusionInvalidUsage : arfusionRemoteError;
+  pthread_t thread;
+  (void)nranks;
+  if (rank == aborter && pthread_create(&thread, NULL, abort_later, comm)) return arfusionSystemError;
+  const double start = support_now();
+  if (rank == 2) support_sleep(1.5);
+  for (int times = 0; times < 2 && rank != 2; ++times) {
+    const arfusionResult_t result = arfusionAllReduce(comm, &request, NULL, NULL);
+    if (result != expected) fprintf(stderr, "rank %d: %d, %s\n", rank, result, arfusionGetLastError());
+    outcome->value[0] += result == expected && support_now() - start < 1.2;
+    outcome->value[1] += 1;
+  }
+  if (rank == aborter) pthread_join(thread, NULL);
+  if (rank == 2) outcome->value[0] = outcome->value[1] = 1;
+  return arfusionSuccess;
+}
+
+static void an_abort_ends_a_completion_here_and_elsewhere(void** state) {
+  (void)state;
+  for (aborter = 0; aborter < 3; ++aborter) job_do(3, NULL, NULL, wait_for_the_idle);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_types_and_operations_are_completed),
@@ -432,6 +469,7 @@ int main(void) {
       cmocka_unit_test(what_is_turned_off_is_completed),
       cmocka_unit_test(several_hosts_are_completed),
       cmocka_unit_test(what_nobody_can_do_is_an_error_and_writes_nothing),
+      cmocka_unit_test(an_abort_ends_a_completion_here_and_elsewhere),
   };
   return cmocka_run_group_tests_name("library_complete", tests, set_up, NULL);
 }

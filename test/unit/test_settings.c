@@ -90,6 +90,8 @@ static void test_defaults(void** state) {
   assert_int_equal(settings.value[SETTING_INIT_TIMEOUT], 120);
   assert_int_equal(settings.value[SETTING_IPC], IPC_AUTO);
   assert_int_equal(settings.value[SETTING_SHARED_GPU], 0);
+  assert_int_equal(settings.value[SETTING_CHECK], 0);
+  assert_int_equal(settings.value[SETTING_COUNT_NAN], 0);
   assert_int_equal(settings.value[SETTING_WORKSPACE_LIMIT], 288ll << 20);
   assert_string_equal(settings.text[SETTING_WORKSPACE_LIMIT], "288M");
   assert_string_equal(settings.text[SETTING_PLUGIN], "");
