@@ -191,6 +191,9 @@ class Stats(_Sized):
         ("launches", ctypes.c_uint64),
         ("bytes", ctypes.c_uint64),
         ("errors", ctypes.c_uint64),
+        ("nanInputs", ctypes.c_uint64),
+        ("nanResiduals", ctypes.c_uint64),
+        ("nanOutputs", ctypes.c_uint64),
     ]
 
 
