@@ -6,8 +6,8 @@ from typing import Any, Tuple
 
 def get_compute_capability(device: Any) -> Tuple[int, int]:
     """Major and minor of a torch.device of a GPU."""
-    import torch
-
     if device.type != "cuda":
         raise ValueError(f"device is {device}: a GPU is needed")
+    import torch
+
     return torch.cuda.get_device_capability(device)
