@@ -13,6 +13,7 @@
 # make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
 # make deb       Debian packages, in build/deb      make tarball   the same as make install, to unpack anywhere
 # make docs      man pages and completions          make readme    README.md's tables, again from the code
+# make wheel     the Python package with its shared objects, in build/
 #
 # Variables: CUDA_HOME NCCL_HOME NVCC_GENCODE BUILDDIR PYTHON; DEBUG=1 VERBOSE=1 WERROR=1 ASAN=1 UBSAN=1 TSAN=1; CUDA=0 builds
 # for the host alone; RACECHECK=1 what compute-sanitizer's racecheck can follow (test/gpu/sanitize.sh).

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# install.mk: man pages, completions, installation, tarball and Debian packages; part of the Makefile.
+# install.mk: man pages, completions, installation, tarball, Debian packages and Python's wheel; part of the Makefile.
 
 DOCS := $(addprefix $(B)/man/,arfusion.7 arfusion-bench.1 arfusion-topo.1) \
         $(addprefix $(B)/completions/,arfusion-bench arfusion-topo)
 
-.PHONY: docs readme install tarball deb test-install
+.PHONY: docs readme install tarball deb wheel test-install
 
 # Prints, as roff or as Markdown, what the code knows: settings, reasons, what is supported.
 $(B)/doc_tables: $(call objects,plugin/packaging/doc_tables.c) $(B)/libarfusion-internal.a
@@ -51,6 +51,10 @@ tarball: all docs
 deb:
 	@B=$(B) VERSION=$(VERSION) CUDA=$(if $(NVCC),1,0) CUDA_HOME="$(CUDA_HOME)" NCCL_HOME="$(NCCL_HOME)" \
 	  NVCC_GENCODE="$(NVCC_GENCODE)" sh plugin/packaging/deb.sh
+
+# The Python package with the shared objects in it.
+wheel: all
+	@B=$(B) VERSION=$(VERSION) PYTHON="$(PYTHON)" sh plugin/packaging/wheel.sh
 
 # As root, with a Debian mirror: minutes, most of them for a system to install into.
 test-install: all docs
