@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ranges.h: NVTX ranges around the host's part of operations, for Nsight Systems and other tools: in the domain "arfusion",
- * named after pattern and algorithm ("residual_rmsnorm oneshot_lamport"), with the request's bytes as payload. Where no tool
- * is attached a range costs one comparison; builds without CUDA, or without NVTX beside it, have none.
+ * ranges.h: NVTX ranges around the host's part of operations, for Nsight Systems and other tools: in the domain
+ * "arfusion", named after pattern and algorithm ("residual_rmsnorm oneshot_lamport"), with the request's bytes as
+ * payload. Where no tool is attached a range costs one comparison; builds without CUDA, or without NVTX beside it, have
+ * none.
  */
 #ifndef ARFUSION_CORE_RANGES_H_
 #define ARFUSION_CORE_RANGES_H_

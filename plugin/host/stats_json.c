@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * stats_json.c: a communicator's counters as JSON. The plugin may be newer than this library: what it counts under numbers that
- * have no name here is named by its number.
+ * stats_json.c: a communicator's counters as JSON. The plugin may be newer than this library: what it counts under
+ * numbers that have no name here is named by its number.
  */
 #include <stdio.h>
 #include <string.h>
@@ -42,10 +42,10 @@ arfusionResult_t arfusionCommGetStatsJson(arfusionComm_t comm, char* text, size_
   snprintf(own, sizeof own, "{\"requests\": %llu, \"errors\": %llu, \"launches\": %llu, \"bytes\": %llu",
            (unsigned long long)stats.requests, (unsigned long long)stats.errors, (unsigned long long)stats.launches,
            (unsigned long long)stats.bytes);
-  counters_append(own, "by_algorithm", stats.byAlgorithm, sizeof stats.byAlgorithm / sizeof stats.byAlgorithm[0], 0,
-                  algorithm_name);
-  counters_append(own, "by_reason", stats.byReason, sizeof stats.byReason / sizeof stats.byReason[0], arfusionReasonNone + 1,
-                  reason_name);
+  enum { ALGORITHMS = sizeof stats.byAlgorithm / sizeof stats.byAlgorithm[0] };
+  enum { REASONS = sizeof stats.byReason / sizeof stats.byReason[0] };
+  counters_append(own, "by_algorithm", stats.byAlgorithm, ALGORITHMS, 0, algorithm_name);
+  counters_append(own, "by_reason", stats.byReason, REASONS, arfusionReasonNone + 1, reason_name);
   strcat(own, "}");
   if (strlen(own) >= bytes) {
     return error_set(arfusionInvalidArgument, "bytes is %zu, %zu are needed", bytes, strlen(own) + 1);

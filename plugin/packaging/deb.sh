@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds the Debian packages in a copy of the sources in $B/deb, and leaves them there. CUDA, CUDA_HOME, NCCL_HOME and NVCC_GENCODE
-# as in the Makefile.
+# Builds the Debian packages in a copy of the sources in $B/deb, and leaves them there. CUDA, CUDA_HOME, NCCL_HOME and
+# NVCC_GENCODE as in the Makefile.
 set -eu
 : "${B:?}" "${VERSION:?}"
 
@@ -18,7 +18,7 @@ fi
 copy=$B/deb/arfusion-$VERSION
 rm -rf "$B/deb"
 mkdir -p "$copy"
-tar --exclude=./build --exclude=./.git --exclude=./shared -cf - . | tar -C "$copy" -xf -
+tar --exclude=./build --exclude=./.git --exclude=./shared --exclude=__pycache__ -cf - . | tar -C "$copy" -xf -
 mv "$copy/plugin/packaging/debian" "$copy/debian"
 date=$(date -R -u ${SOURCE_DATE_EPOCH:+-d "@$SOURCE_DATE_EPOCH"})
 sed -i "s/@VERSION@/$VERSION/; s/@DATE@/$date/" "$copy/debian/changelog"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * doc_tables.c: what man pages and README.md say of the code, printed by the code: settings, reasons, and what is supported,
- * which is asked of the routing function.
+ * doc_tables.c: what man pages and README.md say of the code, printed by the code: settings, reasons, and what is
+ * supported, which is asked of the routing function.
  *
  *   doc_tables roff|markdown TABLE
  */
@@ -87,8 +87,16 @@ static int taken(const arfusionRequest_t* request) {
 }
 
 static arfusionRequest_t request_of(arfusionPattern_t pattern, arfusionDataType_t dtype, arfusionQuant_t quantization) {
-  return (arfusionRequest_t){.size = sizeof(arfusionRequest_t), .pattern = pattern, .operation = arfusionSum, .dataType = dtype,
-                             .gammaDataType = dtype, .quantization = quantization, .groupSize = KERNEL_PACK, .tokens = 1};
+  return (arfusionRequest_t){
+      .size = sizeof(arfusionRequest_t),
+      .pattern = pattern,
+      .operation = arfusionSum,
+      .dataType = dtype,
+      .gammaDataType = dtype,
+      .quantization = quantization,
+      .groupSize = KERNEL_PACK,
+      .tokens = 1,
+  };
 }
 
 /* "any", "8, 16, ... 65536", or "no": the hidden sizes that are taken. */
@@ -124,7 +132,8 @@ static int columns_fill(struct column* columns) {
     columns[count++] = (struct column){name_of_pattern((arfusionPattern_t)p), (arfusionPattern_t)p, arfusionQuantNone};
     if (p != arfusionPatternResidualRmsNorm) continue;
     for (int q = arfusionQuantNone + 1; q <= arfusionQuantNvfp4; q++) {
-      columns[count++] = (struct column){name_of_quantization((arfusionQuant_t)q), (arfusionPattern_t)p, (arfusionQuant_t)q};
+      const arfusionQuant_t quantization = (arfusionQuant_t)q;
+      columns[count++] = (struct column){name_of_quantization(quantization), (arfusionPattern_t)p, quantization};
     }
   }
   return count;

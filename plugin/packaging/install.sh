@@ -10,7 +10,10 @@ fail() {
 }
 
 for path in "$PREFIX" "$LIBDIR"; do
-  case $path in /*) ;; *) fail "$path is relative: PREFIX and LIBDIR are absolute paths, DESTDIR goes in front of them" ;; esac
+  case $path in
+    /*) ;;
+    *) fail "$path is relative: PREFIX and LIBDIR are absolute paths, DESTDIR goes in front of them" ;;
+  esac
 done
 bin=$DESTDIR$PREFIX/bin lib=$DESTDIR$LIBDIR include=$DESTDIR$PREFIX/include share=$DESTDIR$PREFIX/share
 completions=$share/bash-completion/completions

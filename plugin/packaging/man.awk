@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a program of argp prints for --help (ARGP_HELP_FMT=rmargin=9999: one line a paragraph), as roff. `section` is SH or SS.
+# What a program of argp prints for --help (ARGP_HELP_FMT=rmargin=9999: one line a paragraph), as roff. `section` is SH
+# or SS.
 
 function roff(text) {
   gsub(/\\/, "\\e", text)

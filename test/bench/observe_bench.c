@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * observe_bench.c: the host's time for showing an enqueue to tools, logs and counters: the NVTX range, the counters, and whether a
- * reason has been logged. Exit code 1 if that is 0.1 us or more where no tool is attached.
+ * observe_bench.c: the host's time for showing an enqueue to tools, logs and counters: the NVTX range, the counters,
+ * and whether a reason has been logged. Exit code 1 if that is 0.1 us or more where no tool is attached.
  */
 #include <stdio.h>
 #include <time.h>
@@ -20,7 +20,8 @@ static double now_ns(void) {
 }
 
 /* A request that is taken, and one that is turned down, as enqueue shows them. */
-__attribute__((noinline)) static void taken(struct comm* comm, const arfusionRequest_t* request, const arfusionRoute_t* route) {
+__attribute__((noinline)) static void taken(struct comm* comm, const arfusionRequest_t* request,
+                                            const arfusionRoute_t* route) {
   range_begin(request->pattern, route->algorithm, request_bytes(request));
   __asm__ volatile("" ::: "memory"); /* here the launch would be */
   range_end();

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Programs and plugins of different releases work together: every struct of the ABI, and the table, grown by two fields, as a later
-# release may. Programs of this release run with a plugin built with those, and programs built with those with this plugin.
+# Programs and plugins of different releases work together: every struct of the ABI, and the table, grown by two fields,
+# as a later release may. Programs of this release run with a plugin built with those, and programs built with those
+# with this plugin.
 set -eu
 [ -z "${SANITIZED:-}" ] || { echo "the programs of others are not sanitized"; exit 77; }
 later=$(realpath -m "$B/later") now=$(realpath "$B")
@@ -12,7 +13,8 @@ for header in arfusion_plugin.h arfusion.h; do
     /^\}/ { fields = 0 } { print }' "include/$header" >"$later/include/$header"
 done
 grown=$(grep -c laterNumber "$later/include/arfusion_plugin.h")
-[ "$grown" = "$(grep -c '^#define ARFUSION_[A-Z]*_V1_SIZE' include/arfusion_plugin.h)" ] || { echo "$grown structs grew"; exit 1; }
+[ "$grown" = "$(grep -c '^#define ARFUSION_[A-Z]*_V1_SIZE' include/arfusion_plugin.h)" ] ||
+  { echo "$grown structs grew"; exit 1; }
 make --no-print-directory CUDA=0 BUILDDIR="$B/later" CFLAGS="-O1 -I$later/include" \
   "$B/later/libarfusion-plugin.so" "$B/later/libarfusion.so.1" >/dev/null
 

@@ -8,7 +8,8 @@ export ARGP_HELP_FMT=rmargin=9999
 same() { diff "$scratch/$1" "$scratch/$2" >&2 || fail "$3: only in the code (<), only there (>)"; }
 sorted() { sort -u >"$scratch/$1"; }
 
-sh plugin/packaging/fill.sh README.md "$B/doc_tables" markdown | diff README.md - >&2 || fail "README.md is stale: make readme"
+sh plugin/packaging/fill.sh README.md "$B/doc_tables" markdown | diff README.md - >&2 ||
+  fail "README.md is stale: make readme"
 for page in "$B"/man/*; do
   groff -ww -man -Tutf8 -z "$page" 2>"$scratch/warnings"
   [ ! -s "$scratch/warnings" ] || fail "$page: $(cat "$scratch/warnings")"
@@ -23,7 +24,7 @@ for name in $(grep -rhoE 'getenv\("ARFUSION_[A-Z_]*"' topo kernels plugin | grep
 done
 
 # Reasons: the header's numbers.
-sed -n 's/^  arfusionReason[A-Z][A-Za-z]* = \([0-9]*\),\{0,1\}.*/\1/p' include/arfusion_plugin.h | grep -vx 0 | sorted code
+sed -nE 's/^  arfusionReason[A-Za-z]+ = ([1-9][0-9]*).*/\1/p' include/arfusion_plugin.h | sorted code
 sed -n 's/^\.B \([0-9][0-9]*\)$/\1/p' "$B/man/arfusion.7" | sorted page
 same code page 'reasons in arfusion.7'
 
@@ -31,23 +32,27 @@ same code page 'reasons in arfusion.7'
 page_part() { # page_part PROGRAM COMMAND: "" is what stands before the first command
   local title
   title=$(echo "$1 $2" | tr '[:lower:]' '[:upper:]')
-  awk -v title=".SH $title" -v top="$2" \
-    '/^\.SH ARFUSION-BENCH/ || /^\.SH SEE/ { here = 0 } $0 == title || (top == "" && NR == 1) { here = 1 } here' "$B/man/$1.1"
+  awk -v title=".SH $title" -v top="$2" '/^\.SH (ARFUSION-BENCH|SEE)/ { here = 0 }
+    $0 == title || (top == "" && NR == 1) { here = 1 }
+    here' "$B/man/$1.1"
 }
 completed() { # completed WORD...: what bash offers for the last one
-  bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_${1//-/_}"; printf "%s\n" "${COMPREPLY[@]}"' - \
-    "$B/completions/$1" "$@"
+  bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_${1//-/_}"
+    printf "%s\n" "${COMPREPLY[@]}"' - "$B/completions/$1" "$@"
 }
+long_options() { grep -oE -- ' --[a-z][a-z-]*' | tr -d ' '; }
 check_options() { # check_options PROGRAM [COMMAND]
-  "$B/$1" ${2:+"$2"} --help | grep '^ *-' | grep -oE -- ' --[a-z][a-z-]*' | tr -d ' ' | sorted code
-  page_part "$1" "${2:-}" | sed -n 's/^\.B \(.*\)$/ \1/p' | sed 's/\\-/-/g' | grep -oE -- ' --[a-z][a-z-]*' | tr -d ' ' | sorted page
+  "$B/$1" ${2:+"$2"} --help | grep '^ *-' | long_options | sorted code
+  page_part "$1" "${2:-}" | sed -n 's/^\.B \(.*\)$/ \1/p' | sed 's/\\-/-/g' | long_options | sorted page
   same code page "options of $* in $1.1"
   completed "$1" ${2:+"$2"} -- | sorted page
   same code page "options of $* in its completion"
 }
 check_options arfusion-topo
 check_options arfusion-bench
-for command in $(grep -oE '"arfusion-bench [a-z]+"' plugin/tools/bench/main.c | tr -d '"' | cut -d" " -f2); do check_options arfusion-bench "$command"; done
+for command in $(grep -oE '"arfusion-bench [a-z]+"' plugin/tools/bench/main.c | tr -d '"' | cut -d" " -f2); do
+  check_options arfusion-bench "$command"
+done
 [ "$(completed arfusion-bench check --device = h)" = host ] || fail "--device=h is not completed"
 [ "$(completed arfusion-bench tune --dtype fp3)" = fp32 ] || fail "--dtype fp3 is not completed"
 touch "$scratch/cases.json"
@@ -55,7 +60,9 @@ touch "$scratch/cases.json"
 [ "$(completed arfusion-topo doc)" = doctor ] || fail "commands are not completed"
 
 # Exit codes.
-exit_codes() { awk '/^\.S[HS] EXIT STATUS/ { on = 1; next } /^\.S/ { on = 0 } on' "$1" | grep -oE '(^|, |: )[0-9]+' | grep -oE '[0-9]+'; }
+exit_codes() {
+  awk '/^\.S[HS] EXIT STATUS/ { on = 1; next } /^\.S/ { on = 0 } on' "$1" | grep -oE '(^|, |: )[0-9]+' | grep -oE '[0-9]+'
+}
 grep -oE 'TOOL_[A-Z_]+( =)? [0-9]+' plugin/tools/topo/tool.h | grep -oE '[0-9]+' | sorted code
 exit_codes "$B/man/arfusion-topo.1" | sorted page
 same code page 'exit codes in arfusion-topo.1'

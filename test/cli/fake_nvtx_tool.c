@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fake_nvtx_tool.c: a tool as NVTX loads it (NVTX_INJECTION64_PATH): writes each range of the domain "arfusion" to the file named
- * by NVTX_TOOL_OUTPUT, a line "push NAME BYTES" or "pop" each.
+ * fake_nvtx_tool.c: a tool as NVTX loads it (NVTX_INJECTION64_PATH): writes each range of the domain "arfusion" to the
+ * file named by NVTX_TOOL_OUTPUT, a line "push NAME BYTES" or "pop" each.
  */
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>

@@ -22,6 +22,7 @@ expect "cannot write to $scratch/file/prefix/bin: choose another PREFIX" install
 expect "PREFIX and LIBDIR are absolute" install_to local
 [ -e local ] && { echo "local was made"; bad=1; }
 for tool in sh cat; do ln -s "$(command -v $tool)" "$scratch"; done
-expect 'apt-get install -y dpkg-dev debhelper' env PATH="$scratch" B="$B/none" VERSION=0 "$scratch/sh" plugin/packaging/deb.sh
+expect 'apt-get install -y dpkg-dev debhelper' \
+  env PATH="$scratch" B="$B/none" VERSION=0 "$scratch/sh" plugin/packaging/deb.sh
 [ -e "$B/none" ] && { echo "a copy was made"; bad=1; }
 exit $bad

@@ -15,6 +15,7 @@ cd /
 "$here/bin/arfusion-topo" --version
 "$here/bin/arfusion-bench" check --cases "$cases" --algo twoshot --ranks-as threads | tail -n 1 | grep ' 0 differ$'
 export PKG_CONFIG_PATH=$here/lib/pkgconfig
-g++ -std=c++17 "$OLDPWD/test/examples/linked.cc" $(pkg-config --cflags --libs arfusion) -pthread -Wl,-rpath,"$here/lib" -o "$here/cc"
+g++ -std=c++17 "$OLDPWD/test/examples/linked.cc" $(pkg-config --cflags --libs arfusion) -pthread \
+  -Wl,-rpath,"$here/lib" -o "$here/cc"
 "$here/cc"
 ! grep -rlE --binary-files=text "$OLDPWD|$B/" "$here/lib/pkgconfig" "$here/share"

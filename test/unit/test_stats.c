@@ -101,7 +101,8 @@ static void json_says_what_was_counted(void** state) {
 
 static int lines[ARFUSION_NUM_REASONS], other_levels;
 
-static void reason_logger(arfusionLogLevel_t level, unsigned long flags, const char* file, int line, const char* fmt, ...) {
+static void reason_logger(arfusionLogLevel_t level, unsigned long flags, const char* file, int line, const char* fmt,
+                          ...) {
   char text[1024];
   va_list args;
   (void)flags;
@@ -139,7 +140,9 @@ static void each_reason_is_logged_once_at_info(void** state) {
   assert_int_equal(plugin->finalize(ctx), arfusionSuccess);
   for (int reason = 1; reason < ARFUSION_NUM_REASONS; ++reason) {
     const int turned_down = reason == arfusionReasonOperation || reason == arfusionReasonGammaDataType;
-    if (lines[reason] != turned_down) fail_msg("%d lines about: %s", lines[reason], name_of_reason((arfusionReason_t)reason));
+    if (lines[reason] != turned_down) {
+      fail_msg("%d lines about: %s", lines[reason], name_of_reason((arfusionReason_t)reason));
+    }
   }
   assert_int_equal(other_levels, 0);
 }
