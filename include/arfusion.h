@@ -86,7 +86,7 @@ ARFUSION_API arfusionResult_t arfusionCommGetStats(arfusionComm_t comm, arfusion
 
 /* The counters as one line of JSON in `text`. With 4096 bytes there is always room; too few are an error.
  *   {"requests": 3, "errors": 0, "launches": 2, "bytes": 65536, "by_algorithm": {"oneshot_lamport": 2, "none": 1},
- *    "by_reason": {"operation": 1}}
+ *    "by_reason": {"operation": 1}, "nan_inputs": 0, "nan_residuals": 0, "nan_outputs": 0}
  * Algorithms and reasons with nothing to count are left away; reasons are the enumerators' names. */
 ARFUSION_API arfusionResult_t arfusionCommGetStatsJson(arfusionComm_t comm, char* text, size_t bytes);
 

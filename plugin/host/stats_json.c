@@ -46,7 +46,10 @@ arfusionResult_t arfusionCommGetStatsJson(arfusionComm_t comm, char* text, size_
   enum { REASONS = sizeof stats.byReason / sizeof stats.byReason[0] };
   counters_append(own, "by_algorithm", stats.byAlgorithm, ALGORITHMS, 0, algorithm_name);
   counters_append(own, "by_reason", stats.byReason, REASONS, arfusionReasonNone + 1, reason_name);
-  strcat(own, "}");
+  const size_t used = strlen(own);
+  snprintf(own + used, sizeof own - used, ", \"nan_inputs\": %llu, \"nan_residuals\": %llu, \"nan_outputs\": %llu}",
+           (unsigned long long)stats.nanInputs, (unsigned long long)stats.nanResiduals,
+           (unsigned long long)stats.nanOutputs);
   if (strlen(own) >= bytes) {
     return error_set(arfusionInvalidArgument, "bytes is %zu, %zu are needed", bytes, strlen(own) + 1);
   }

@@ -36,11 +36,7 @@ for file in $sources; do
     *.md) ;;
     *) head -n 3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || complain "$file: no SPDX line" ;;
   esac
-  lines=$(wc -l <"$file")
-  [ "$lines" -le 600 ] || complain "$file: $lines lines, at most 600"
 done
-wide=$(grep -nE '^.{121}' $sources | grep -vE '\.md:[0-9]+:\|' | cut -d: -f1,2)
-[ -z "$wide" ] || complain "over 120 columns: $wide"
 todo=$(grep -nwE 'TODO|FIXME|XXX' $sources | grep -v '^./test/cli/layout.sh')
 [ -z "$todo" ] || complain "left undone: $todo"
 exit $bad

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 #include <jansson.h>
+#include <math.h>
 
 #include "arfusion.h"
 #include "plugin/core/names.h"
@@ -23,6 +24,7 @@ static arfusionComm_t comms[NRANKS];
 static arfusionResult_t operations(int rank, void* argument, struct support_outcome* outcome) {
   struct support_tensors tensors;
   arfusionRequest_t request = support_request(&tensors, rank);
+  tensors.input[rank] = NAN;
   (void)argument;
   (void)outcome;
   for (int k = 0; k < OPERATIONS; ++k) {
@@ -66,6 +68,7 @@ static void json_says_what_was_counted(void** state) {
   (void)state;
   support_setting("ARFUSION_DEVICE", "host");
   support_setting("ARFUSION_DEBUG", "none");
+  support_setting("ARFUSION_COUNT_NAN", "1");
   support_use_plugin();
   assert_int_equal(arfusionCommInitAll(comms, NRANKS, NULL, NULL), arfusionSuccess);
   support_threads(NRANKS, operations, NULL, outcomes);
@@ -83,6 +86,10 @@ static void json_says_what_was_counted(void** state) {
   check_counters(json_object_get(root, "by_algorithm"), stats.byAlgorithm, 16, 0, algorithm_name);
   check_counters(json_object_get(root, "by_reason"), stats.byReason, 64, arfusionReasonNone + 1, reason_name);
   assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "by_reason"), "operation")), 1);
+  assert_int_equal(json_integer_value(json_object_get(root, "nan_inputs")), stats.nanInputs);
+  assert_int_equal(json_integer_value(json_object_get(root, "nan_residuals")), stats.nanResiduals);
+  assert_int_equal(json_integer_value(json_object_get(root, "nan_outputs")), stats.nanOutputs);
+  assert_true(stats.nanInputs > 0);
   json_decref(root);
 
   const size_t needed = strlen(text) + 1;
