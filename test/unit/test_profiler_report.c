@@ -14,8 +14,10 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "plugin/core/comm.h"
 #include "plugin/nccl/profiler_file.h"
 #include "plugin/nccl/profiler_report.h"
+#include "test/unit/support.h"
 
 static struct profiler_calls calls;
 static struct profiler_facts facts;
@@ -126,6 +128,42 @@ static void models_are_said_to_be_models(void** state) {
   assert_true(eight.operation_us > two.operation_us && eight.nccl_us > two.nccl_us);
   assert_true(eight.epilogue_us == two.epilogue_us); /* no rank count in it */
   assert_true(slow.operation_us > two.operation_us && slow.nccl_us > two.nccl_us);
+}
+
+/* ---------------------------------------------------------------- routes */
+
+/* What is told of a communicator that is not there is what one gets that is made. */
+static void predictions_are_what_communicators_get(void** state) {
+  static const char* const settings[][2] = {{"ARFUSION_DEBUG", "none"}, {"ARFUSION_WORKSPACE_LIMIT", "9M"},
+                                            {"ARFUSION_ALGO", "oneshot_sync"}, {"ARFUSION_ALGO", "none"}};
+  static const int ranks[] = {1, 2, 3, 16, 17};
+  (void)state;
+  support_setting("ARFUSION_DEVICE", "host");
+  for (size_t s = 0; s < sizeof settings / sizeof settings[0]; ++s) {
+    support_setting(settings[s][0], settings[s][1]);
+    struct context* ctx = support_context();
+    assert_non_null(ctx);
+    for (size_t n = 0; n < sizeof ranks / sizeof ranks[0]; ++n) {
+      struct route_facts predicted;
+      const char* source = NULL;
+      void* comms[17];
+      assert_int_equal(comm_predict(ctx, 0, ranks[n], 1, &predicted, &source), arfusionSuccess);
+      assert_int_equal(arfusionPlugin_v1.commInitAll(ctx, ranks[n], NULL, NULL, comms), arfusionSuccess);
+      const struct route_facts* real = &((struct comm*)comms[0])->facts;
+      assert_int_equal(predicted.nranks, real->nranks);
+      assert_int_equal(predicted.reason, real->reason);
+      assert_int_equal(predicted.reason_value, real->reason_value);
+      assert_int_equal(predicted.reason_limit, real->reason_limit);
+      assert_int_equal(predicted.forced, real->forced);
+      assert_int_equal(predicted.max_request_bytes, real->max_request_bytes);
+      assert_memory_equal(predicted.launch_bytes, real->launch_bytes, sizeof real->launch_bytes);
+      assert_memory_equal(&predicted.table, &real->table, sizeof real->table);
+      assert_int_equal(strcmp(source, "none") == 0, real->reason != arfusionReasonNone);
+      for (int r = 0; r < ranks[n]; ++r) arfusionPlugin_v1.commFinalize(comms[r]);
+    }
+    arfusionPlugin_v1.finalize(ctx);
+    support_setting(settings[s][0], NULL);
+  }
 }
 
 /* ---------------------------------------------------------------- reports */
@@ -272,6 +310,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(estimates_are_near_what_was_measured),
       cmocka_unit_test(models_are_said_to_be_models),
+      cmocka_unit_test(predictions_are_what_communicators_get),
       cmocka_unit_test(a_decode_step_is_judged),
       cmocka_unit_test(the_route_is_the_tables),
       cmocka_unit_test(rows_are_never_longer_than_they_may_be),
