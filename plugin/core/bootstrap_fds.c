@@ -17,7 +17,6 @@
 
 #define FDS_MAGIC 0x7364664672412121ull
 #define FDS_STRANGERS 64 /* connections that are kept besides the ranks' own */
-#define FDS_SURPLUS 8    /* descriptors in one message that there is room for; one is right */
 #define FDS_RETRY (5 * NET_MILLISECOND)
 
 /* What a rank tells the others before. */
@@ -79,27 +78,6 @@ static arfusionResult_t exchange_listen(struct fds_exchange* exchange, struct fd
                    strerror(-exchange->listener));
 }
 
-static int exchange_sendmsg(int connection, const struct fds_header* header, int fd) {
-  union {
-    char bytes[CMSG_SPACE(sizeof(int))];
-    struct cmsghdr align;
-  } control = {.bytes = {0}};
-  struct iovec data = {.iov_base = (void*)(uintptr_t)header, .iov_len = sizeof(*header)};
-  struct msghdr message = {
-      .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
-  struct cmsghdr* part = CMSG_FIRSTHDR(&message);
-  ssize_t sent;
-
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(part), &fd, sizeof(fd));
-  do {
-    sent = sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  return sent < 0 ? -errno : 0; /* a message this small goes whole into the empty queue of a new connection */
-}
-
 /* Sends this rank's descriptor to rank r. Success without sent[r]: its queue is full, try again. */
 static arfusionResult_t exchange_send(struct fds_exchange* exchange, int r) {
   struct fds_header header = {.magic = FDS_MAGIC, .secret = exchange->records[r].secret, .rank = exchange->rank};
@@ -120,7 +98,7 @@ static arfusionResult_t exchange_send(struct fds_exchange* exchange, int r) {
     return error_set(arfusionSystemError, "bootstrap: rank %d's socket is held by pid %d of uid %u, this is uid %u", r,
                      (int)peer.pid, (unsigned)peer.uid, (unsigned)geteuid());
   }
-  error = exchange_sendmsg(exchange->out[r], &header, exchange->fd);
+  error = net_send_fd(exchange->out[r], &header, sizeof(header), exchange->fd);
   if (error == -EPIPE || error == -ECONNRESET) {
     return error_set(arfusionRemoteError, "bootstrap: rank %d of %d has left", r, exchange->nranks);
   }
@@ -131,49 +109,18 @@ static arfusionResult_t exchange_send(struct fds_exchange* exchange, int r) {
   return arfusionSuccess;
 }
 
-/* Takes the descriptors out of a message. Returns how many there were; *first is the first, the others are closed. */
-static int exchange_descriptors(struct msghdr* message, int* first) {
-  int count = 0;
-
-  for (struct cmsghdr* part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
-    size_t bytes = part->cmsg_len - CMSG_LEN(0);
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    for (size_t i = 0; i < bytes / sizeof(int); i++) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
-      if (count++ == 0) {
-        *first = fd;
-      } else {
-        close(fd);
-      }
-    }
-  }
-  return count;
-}
-
 /* Reads from a connection. 1: keep it. */
 static int exchange_receive(struct fds_exchange* exchange, struct fds_link* link) {
-  union {
-    char bytes[CMSG_SPACE(FDS_SURPLUS * sizeof(int))];
-    struct cmsghdr align;
-  } control;
   struct fds_header header;
-  struct iovec data = {.iov_base = &header, .iov_len = sizeof(header)};
-  struct msghdr message = {
-      .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
-  int fd = -1, count, from_rank;
-  ssize_t received;
+  int fd = -1, count, lost, from_rank;
+  ssize_t received = net_receive_fd(link->fd, &header, sizeof(header), &fd, &count, &lost);
 
-  do {
-    received = recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (received < 0 && errno == EINTR);
-  if (received < 0) return errno == EAGAIN;
-  count = exchange_descriptors(&message, &fd);
+  if (received < 0) return received == -EAGAIN;
   from_rank = received == (ssize_t)sizeof(header) && header.magic == FDS_MAGIC &&
               header.secret == exchange->records[exchange->rank].secret && header.rank >= 0 &&
               header.rank < exchange->nranks && !exchange->present[header.rank];
-  if (from_rank && count == 0 && (message.msg_flags & MSG_CTRUNC) != 0) exchange->no_room = 1;
-  if (from_rank && count == 1 && (message.msg_flags & MSG_CTRUNC) == 0) {
+  if (from_rank && count == 0 && lost) exchange->no_room = 1;
+  if (from_rank && count == 1 && !lost) {
     exchange->fds[header.rank] = fd;
     exchange->present[header.rank] = 1;
     link->known = 1;

@@ -15,6 +15,7 @@
 
 #include "plugin/core/log.h"
 
+#define FDS_ROOM 8 /* descriptors in one message that there is room for; one is right */
 #define TIMEOUT_MAX_S ((int64_t)1000000000) /* in nanoseconds still far from the end of 64 bits */
 
 int64_t net_now(void) {
@@ -169,6 +170,66 @@ enum net_status net_receive(int fd, void* data, size_t bytes, int64_t deadline) 
     if (status == NET_OK) status = net_receive_some(fd, data, bytes, &done);
   }
   return status;
+}
+
+int net_send_fd(int connection, const void* data, size_t bytes, int fd) {
+  union {
+    char bytes[CMSG_SPACE(sizeof(int))];
+    struct cmsghdr align;
+  } control = {.bytes = {0}};
+  struct iovec part = {.iov_base = (void*)(uintptr_t)data, .iov_len = bytes};
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+  struct cmsghdr* header = CMSG_FIRSTHDR(&message);
+  ssize_t sent;
+
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  do {
+    sent = sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent < 0 ? -errno : 0;
+}
+
+/* Takes the descriptors out of a message. Returns how many there were; *first is the first, the others are closed. */
+static int message_descriptors(struct msghdr* message, int* first) {
+  int count = 0;
+
+  for (struct cmsghdr* part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
+    size_t bytes = part->cmsg_len - CMSG_LEN(0);
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t i = 0; i < bytes / sizeof(int); i++) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
+      if (count++ == 0) {
+        *first = fd;
+      } else {
+        close(fd);
+      }
+    }
+  }
+  return count;
+}
+
+ssize_t net_receive_fd(int connection, void* data, size_t bytes, int* fd, int* count, int* lost) {
+  union {
+    char bytes[CMSG_SPACE(FDS_ROOM * sizeof(int))];
+    struct cmsghdr align;
+  } control;
+  struct iovec part = {.iov_base = data, .iov_len = bytes};
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+  ssize_t received;
+
+  do {
+    received = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) return -errno;
+  *count = message_descriptors(&message, fd);
+  *lost = (message.msg_flags & MSG_CTRUNC) != 0;
+  return received;
 }
 
 int net_random(void* data, size_t bytes) {

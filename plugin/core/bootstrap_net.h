@@ -51,6 +51,13 @@ enum net_status net_receive(int fd, void* data, size_t bytes, int64_t deadline);
 enum net_status net_send_some(int fd, const void* data, size_t bytes, size_t* done);
 enum net_status net_receive_some(int fd, void* data, size_t bytes, size_t* done);
 
+/* A descriptor with some bytes, over a Unix socket. net_send_fd: 0, or -errno; what is small goes whole into the empty
+ * queue of a new connection. net_receive_fd: the bytes that came, or -errno; *count descriptors came with them, of
+ * which *fd is the first, close-on-exec, and the others are closed again; *lost: there was one that this process had no
+ * room for. */
+int net_send_fd(int connection, const void* data, size_t bytes, int fd);
+ssize_t net_receive_fd(int connection, void* data, size_t bytes, int* fd, int* count, int* lost);
+
 /* Fills in random bytes from the kernel; 0, or -errno. */
 int net_random(void* data, size_t bytes);
 
