@@ -62,6 +62,9 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
                            "1 counts the NaNs in inputs, residuals and outputs, at the cost of two kernels an operation."},
     [SETTING_DEBUG] = {"ARFUSION_DEBUG", SETTING_KIND_CHOICE, 0, "none version warn info trace", "warn", 0, 0, NULL,
                        "Which lines go to stderr when the host has no logger of its own."},
+    [SETTING_NET_TRANSPORT] =
+        {"ARFUSION_NET_TRANSPORT", SETTING_KIND_CHOICE, 0, "auto tcp", "auto", 0, 0, NULL,
+         "How the plugin's network for NCCL reaches ranks on this host: through shared memory where it can, or over TCP."},
     [SETTING_HOSTID] = {"NCCL_HOSTID", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
                         "NCCL's: ranks with different values count as on different hosts."},
     [SETTING_P2P_DISABLE] = {"NCCL_P2P_DISABLE", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,

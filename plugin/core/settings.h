@@ -24,6 +24,7 @@ enum setting_id {
   SETTING_CHECK,           /* choice, agreed: 0, 1 */
   SETTING_COUNT_NAN,       /* choice, local: 0, 1 */
   SETTING_DEBUG,           /* choice, local: none, version, warn, info, trace */
+  SETTING_NET_TRANSPORT,   /* choice, local: auto, tcp; of the NCCL network */
   SETTING_HOSTID,          /* string, local: NCCL_HOSTID; not ours, but respected */
   SETTING_P2P_DISABLE,     /* string, local: NCCL_P2P_DISABLE; as NCCL_HOSTID */
   SETTING_P2P_LEVEL,       /* string, local: NCCL_P2P_LEVEL; as NCCL_HOSTID */
@@ -37,6 +38,8 @@ enum setting_device { DEVICE_AUTO, DEVICE_CUDA, DEVICE_HOST };
 enum setting_algo { ALGO_AUTO, ALGO_NONE, ALGO_ONESHOT_LAMPORT, ALGO_ONESHOT_SYNC, ALGO_TWOSHOT };
 enum setting_prefer { PREFER_BITS, PREFER_SPEED };
 enum setting_ipc { IPC_AUTO, IPC_LEGACY };
+
+enum setting_net_transport { NET_TRANSPORT_AUTO, NET_TRANSPORT_TCP };
 
 enum setting_kind { SETTING_KIND_STRING, SETTING_KIND_CHOICE, SETTING_KIND_INTEGER, SETTING_KIND_BYTES };
 

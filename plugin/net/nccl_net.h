@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl_net.h: NCCL's network and collective network interfaces, versions 11 and 12, declared here so that no NCCL header is
- * needed. Sources: NCCL's src/include/plugin/net/net_v11.h and net_v12.h, src/include/plugin/nccl_net.h, nccl_common.h.
+ * nccl_net.h: NCCL's network and collective network interfaces, versions 11 and 12, declared here so that no NCCL
+ * header is needed. Sources: NCCL's src/include/plugin/net/net_v11.h and net_v12.h, src/include/plugin/nccl_net.h,
+ * nccl_common.h.
  *
  * The two versions differ in the properties alone, so they share one table each; getProperties then takes the struct of
  * the version that the table is exported for. NCCL's results, data types, operations and log levels have the values of
@@ -85,7 +86,8 @@ struct nccl_net {
   arfusionResult_t (*connect)(void* ctx, int dev, void* handle, void** send_comm, void** device_comm);
   arfusionResult_t (*accept)(void* listen_comm, void** recv_comm, void** device_comm);
   arfusionResult_t (*regMr)(void* comm, void* data, size_t size, int type, void** mhandle);
-  arfusionResult_t (*regMrDmaBuf)(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle);
+  arfusionResult_t (*regMrDmaBuf)(void* comm, void* data, size_t size, int type, uint64_t offset, int fd,
+                                  void** mhandle);
   arfusionResult_t (*deregMr)(void* comm, void* mhandle);
   arfusionResult_t (*isend)(void* send_comm, void* data, size_t size, int tag, void* mhandle, void* profiled,
                             void** request);
@@ -124,8 +126,8 @@ struct nccl_collnet {
   arfusionResult_t (*deregMr)(void* coll_comm, void* mhandle);
   arfusionResult_t (*iallreduce)(void* coll_comm, void* send, void* recv, size_t count, arfusionDataType_t type,
                                  arfusionRedOp_t op, void* send_mhandle, void* recv_mhandle, void** request);
-  /* The window is a range of the ranks' shares, laid one after the other; `send` and `recv` begin where this rank's share
-   * and the window meet, and the parts are the window. */
+  /* The window is a range of the ranks' shares, laid one after the other; `send` and `recv` begin where this rank's
+   * share and the window meet, and the parts are the window. */
   arfusionResult_t (*iallgather)(void* coll_comm, void* send, int nparts, struct nccl_net_part* parts,
                                  size_t bytes_per_rank, size_t window_offset, size_t window_bytes, void* send_mhandle,
                                  void** request);

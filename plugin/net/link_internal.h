@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * link_internal.h: what the two ends of a link (link_send.c, link_receive.c) and what they have in common (link.c)
+ * share.
+ */
+#ifndef ARFUSION_NET_LINK_INTERNAL_H_
+#define ARFUSION_NET_LINK_INTERNAL_H_
+
+#include "plugin/net/lane.h"
+#include "plugin/net/link.h"
+
+#define LINK_INLINE_SOCKET 16384u /* the largest message on the control stream */
+#define LINK_INLINE_RING 32768u
+#define LINK_HEAD_DATA 1024u      /* of a message that is sent in one piece with its header */
+#define LINK_PART_MIN 65536u      /* of a message on a lane, unless that is all of it */
+#define LINK_READ_AHEAD 4096u
+
+enum link_frame_kind { LINK_POST = 1, LINK_MESSAGE = 2 };
+
+/* From the receiver: a posting. `n` entries follow. */
+struct link_post {
+  uint8_t kind;
+  uint8_t n;
+  uint16_t reserved;
+  uint32_t seq; /* counts postings */
+};
+
+struct link_post_entry {
+  uint64_t size;
+  int32_t tag;
+  uint32_t reserved;
+};
+
+/* From the sender: a message, which goes into entry `entry` of posting `seq`. */
+struct link_message {
+  uint8_t kind;
+  uint8_t entry;
+  uint8_t lane;   /* of the first part; lanes are then taken in turn */
+  uint8_t follows; /* 1: the message follows here; 0: it comes on the lanes, or is empty */
+  uint32_t seq;
+  uint64_t size;
+};
+
+struct link_entry {
+  char* data;
+  size_t size; /* room; then what came */
+  int tag;
+  int matched;
+};
+
+struct link_request {
+  struct link* link;
+  int used;
+  int n; /* entries that were posted; 1 of a send */
+  uint32_t seq;
+  _Atomic int pending; /* parts on lanes that are not done */
+  int waiting;         /* entries without a message that is here or on the lanes; of a send: not written yet */
+  union {
+    struct link_entry entry[LINK_GROUP];
+    struct {
+      size_t size, follows, done; /* `follows` bytes of data go onto the control stream behind the head */
+      const char* data;
+      size_t head_bytes, head_done;
+      unsigned char head[sizeof(struct link_message) + LINK_HEAD_DATA];
+    } send;
+  };
+};
+
+/* The sender's copy of a posting. */
+struct link_posting {
+  uint32_t seq;
+  uint8_t n, open; /* entries, and how many have no message yet */
+  uint8_t sent[LINK_GROUP];
+  int tags[LINK_GROUP];
+  uint64_t sizes[LINK_GROUP];
+};
+
+struct link {
+  int sending, nlanes;
+  int fds[1 + LINK_LANES_MAX], nfds;
+  struct link_memory* memory;
+  char peer[LINK_NAME_BYTES];
+  struct stream control;
+  size_t inline_max;
+  arfusionResult_t failed;
+  int gone; /* the peer closed the control stream: nothing more will come */
+  int gone_told;
+  _Atomic int lane_failed;
+  struct lane lanes[LINK_LANES_MAX];
+
+  /* read ahead of the control stream */
+  unsigned char ahead[LINK_READ_AHEAD];
+  size_t ahead_at, ahead_have;
+
+  /* the sender */
+  struct link_posting postings[LINK_POSTINGS];
+  uint32_t post_oldest, post_next; /* seq of the oldest that is open, and of the next to come */
+  unsigned lane_next;
+  unsigned queue[LINK_SENDS], queue_first, queue_count; /* sends that are not written yet */
+
+  /* the receiver */
+  uint32_t seq_next;
+  unsigned char posts[LINK_POSTINGS * (sizeof(struct link_post) + LINK_GROUP * sizeof(struct link_post_entry))];
+  size_t posts_done, posts_bytes; /* written, and in all */
+  int deaf;                       /* the peer takes no more postings; what it has sent may still come */
+  struct link_request* reading;   /* its message follows on the control stream */
+  struct link_entry* reading_entry;
+  size_t reading_done;
+
+  struct link_request requests[LINK_SENDS]; /* of a receiver: the first LINK_POSTINGS */
+};
+
+/* Records the error and ends the streams; returns `result`. */
+arfusionResult_t link_fail(struct link* link, arfusionResult_t result, const char* fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+arfusionResult_t link_fail_status(struct link* link, enum net_status status);
+
+/* The peer is gone and a request cannot be done any more: records that once. What has been announced may still be on
+ * the lanes, so the link does not fail. */
+arfusionResult_t link_gone(struct link* link);
+
+/* Hands the parts of a message to the lanes, beginning with lane `first`. */
+arfusionResult_t link_cut(struct link* link, char* data, size_t size, unsigned first, _Atomic int* pending);
+unsigned link_cut_count(const struct link* link, size_t size);
+
+/* 1: `bytes` bytes are at *frame, which holds until the next call. 0: not all of them are here yet. -1: the link
+ * failed, or its peer is gone. At most LINK_READ_AHEAD / 2 bytes. */
+int link_peek(struct link* link, size_t bytes, void** frame);
+
+arfusionResult_t link_send_progress(struct link* link);
+arfusionResult_t link_receive_progress(struct link* link);
+
+#endif

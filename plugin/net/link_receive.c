@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * link_receive.c: the receiving end of a link.
+ */
+#include <string.h>
+
+#include "plugin/net/link_internal.h"
+
+/* ---------------------------------------------------------------- postings */
+
+static void posts_write(struct link* link) {
+  enum net_status status;
+
+  if (link->deaf || link->posts_done == link->posts_bytes) return;
+  status = stream_send_some(&link->control, link->posts, link->posts_bytes, &link->posts_done, 0);
+  if (link->posts_done == link->posts_bytes) link->posts_done = link->posts_bytes = 0;
+  if (status == NET_CLOSED) link->deaf = 1; /* but what the peer sent before may still be read */
+  if (status == NET_ERROR) link_fail_status(link, status);
+}
+
+static void posts_add(struct link* link, const void* data, size_t bytes) {
+  if (link->posts_done > 0) {
+    link->posts_bytes -= link->posts_done;
+    memmove(link->posts, link->posts + link->posts_done, link->posts_bytes);
+    link->posts_done = 0;
+  }
+  memcpy(link->posts + link->posts_bytes, data, bytes);
+  link->posts_bytes += bytes;
+}
+
+arfusionResult_t link_receive(struct link* link, int n, void* const* data, const size_t* sizes, const int* tags,
+                              struct link_request** request) {
+  struct link_request* slot = &link->requests[link->seq_next % LINK_POSTINGS];
+  struct link_post post = {.kind = LINK_POST, .n = (uint8_t)n, .seq = link->seq_next};
+
+  *request = NULL;
+  if (link->failed != arfusionSuccess) return link->failed;
+  if (slot->used) return arfusionSuccess;
+  slot->used = 1;
+  slot->n = slot->waiting = n;
+  slot->seq = link->seq_next++;
+  atomic_store(&slot->pending, 0);
+  posts_add(link, &post, sizeof(post));
+  for (int i = 0; i < n; i++) {
+    struct link_post_entry entry = {.size = sizes[i], .tag = tags[i]};
+    posts_add(link, &entry, sizeof(entry));
+    slot->entry[i] = (struct link_entry){.data = data[i], .size = sizes[i], .tag = tags[i]};
+  }
+  *request = slot;
+  posts_write(link);
+  return link->failed;
+}
+
+/* ---------------------------------------------------------------- messages */
+
+static arfusionResult_t message_take(struct link* link, const struct link_message* message) {
+  struct link_request* request = &link->requests[message->seq % LINK_POSTINGS];
+  struct link_entry* entry = &request->entry[message->entry % LINK_GROUP];
+
+  if (message->kind != LINK_MESSAGE || message->follows > 1 || message->lane >= link->nlanes) {
+    return link_fail(link, arfusionRemoteError, "what came is no message (kind %u)", message->kind);
+  }
+  if (!request->used || request->seq != message->seq || message->entry >= request->n || entry->matched) {
+    return link_fail(link, arfusionRemoteError, "a message for buffer %u of receive %u, which waits for none",
+                     message->entry, message->seq);
+  }
+  if (message->size > entry->size) {
+    return link_fail(link, arfusionInvalidUsage,
+                     "a message of %llu bytes came for a buffer of %zu (tag %d): sizes, or settings such as NCCL_PROTO "
+                     "or NCCL_ALGO, differ between the ranks",
+                     (unsigned long long)message->size, entry->size, entry->tag);
+  }
+  if (message->follows != (message->size > 0 && message->size <= link->inline_max)) {
+    return link_fail(link, arfusionRemoteError, "a message of %llu bytes came the wrong way",
+                     (unsigned long long)message->size);
+  }
+  entry->matched = 1;
+  entry->size = message->size;
+  if (message->follows) {
+    link->reading = request;
+    link->reading_entry = entry;
+    link->reading_done = 0;
+    return arfusionSuccess;
+  }
+  request->waiting--;
+  if (entry->size == 0) return arfusionSuccess;
+  return link_cut(link, entry->data, entry->size, message->lane, &request->pending);
+}
+
+/* 1: the message that follows is complete. */
+static int message_read(struct link* link) {
+  struct link_entry* entry = link->reading_entry;
+  size_t ahead = link->ahead_have - link->ahead_at, left = entry->size - link->reading_done;
+  enum net_status status;
+
+  if (ahead > left) ahead = left;
+  memcpy(entry->data + link->reading_done, link->ahead + link->ahead_at, ahead);
+  link->ahead_at += ahead;
+  link->reading_done += ahead;
+  if (link->reading_done < entry->size) {
+    status = stream_receive_some(&link->control, entry->data, entry->size, &link->reading_done);
+    if (status == NET_CLOSED) link->gone = 1;
+    if (status == NET_ERROR) link_fail_status(link, status);
+    if (link->reading_done < entry->size) return 0;
+  }
+  link->reading->waiting--;
+  link->reading = NULL;
+  return 1;
+}
+
+arfusionResult_t link_receive_progress(struct link* link) {
+  void* at;
+
+  posts_write(link);
+  while (link->failed == arfusionSuccess) {
+    struct link_message message;
+    if (link->reading != NULL && !message_read(link)) break;
+    if (link_peek(link, sizeof(message), &at) != 1) break;
+    memcpy(&message, at, sizeof(message));
+    link->ahead_at += sizeof(message);
+    message_take(link, &message);
+  }
+  return link->failed;
+}

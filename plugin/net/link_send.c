@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * link_send.c: the sending end of a link.
+ */
+#include <string.h>
+
+#include "plugin/net/link_internal.h"
+
+/* ---------------------------------------------------------------- what the receiver is ready for */
+
+static arfusionResult_t posting_take(struct link* link, const struct link_post* post,
+                                     const struct link_post_entry* entries) {
+  struct link_posting* posting = &link->postings[post->seq % LINK_POSTINGS];
+
+  if (post->seq != link->post_next || posting->open != 0) {
+    return link_fail(link, arfusionRemoteError, "posting %u came where %u may follow %u", post->seq, link->post_next,
+                     link->post_oldest);
+  }
+  memset(posting, 0, sizeof(*posting));
+  posting->seq = post->seq;
+  posting->n = posting->open = post->n;
+  for (int i = 0; i < post->n; i++) {
+    posting->tags[i] = entries[i].tag;
+    posting->sizes[i] = entries[i].size;
+  }
+  link->post_next++;
+  return arfusionSuccess;
+}
+
+static arfusionResult_t postings_read(struct link* link) {
+  void* at;
+
+  while (link_peek(link, sizeof(struct link_post), &at) == 1) {
+    struct link_post post;
+    struct link_post_entry entries[LINK_GROUP];
+    size_t bytes;
+    memcpy(&post, at, sizeof(post));
+    if (post.kind != LINK_POST || post.n < 1 || post.n > LINK_GROUP) {
+      return link_fail(link, arfusionRemoteError, "what came is no posting (kind %u, %u buffers)", post.kind, post.n);
+    }
+    bytes = post.n * sizeof(entries[0]);
+    if (link_peek(link, sizeof(post) + bytes, &at) != 1) break;
+    memcpy(entries, (char*)at + sizeof(post), bytes);
+    link->ahead_at += sizeof(post) + bytes;
+    if (posting_take(link, &post, entries) != arfusionSuccess) break;
+  }
+  return link->failed;
+}
+
+/* The oldest buffer with this tag: its posting, and its place there in *entry. NULL: there is none. */
+static struct link_posting* posting_match(struct link* link, int tag, int* entry) {
+  for (uint32_t seq = link->post_oldest; seq != link->post_next; seq++) {
+    struct link_posting* posting = &link->postings[seq % LINK_POSTINGS];
+    for (int i = 0; posting->open > 0 && i < posting->n; i++) {
+      if (posting->sent[i] || posting->tags[i] != tag) continue;
+      *entry = i;
+      return posting;
+    }
+  }
+  return NULL;
+}
+
+static void posting_use(struct link* link, struct link_posting* posting, int entry) {
+  posting->sent[entry] = 1;
+  posting->open--;
+  while (link->post_oldest != link->post_next && link->postings[link->post_oldest % LINK_POSTINGS].open == 0) {
+    link->post_oldest++;
+  }
+}
+
+/* ---------------------------------------------------------------- messages */
+
+/* Writes what the control stream takes of a send's head and data. 1: all is written. */
+static int send_write(struct link* link, struct link_request* request) {
+  enum net_status status = NET_OK;
+
+  if (request->send.head_done < request->send.head_bytes) {
+    status = stream_send_some(&link->control, request->send.head, request->send.head_bytes, &request->send.head_done,
+                              request->send.follows > 0);
+  }
+  if (status == NET_OK && request->send.head_done == request->send.head_bytes) {
+    status = stream_send_some(&link->control, request->send.data, request->send.follows, &request->send.done, 0);
+  }
+  if (status == NET_CLOSED) link->gone = 1;
+  if (status == NET_ERROR) link_fail_status(link, status);
+  return status == NET_OK && request->send.head_done == request->send.head_bytes &&
+         request->send.done == request->send.follows;
+}
+
+arfusionResult_t link_send_progress(struct link* link) {
+  while (link->queue_count > 0) {
+    struct link_request* request = &link->requests[link->queue[link->queue_first]];
+    if (!send_write(link, request)) break;
+    request->waiting = 0;
+    link->queue_first = (link->queue_first + 1) % LINK_SENDS;
+    link->queue_count--;
+  }
+  if (link->failed != arfusionSuccess) return link->failed;
+  return postings_read(link);
+}
+
+static void send_start(struct link* link, struct link_request* request, struct link_message* message, const char* data,
+                       size_t size) {
+  size_t first = 0;
+
+  message->follows = size > 0 && size <= link->inline_max;
+  if (message->follows) first = size <= LINK_HEAD_DATA ? size : 0;
+  memcpy(request->send.head, message, sizeof(*message));
+  memcpy(request->send.head + sizeof(*message), data, first);
+  request->send.head_bytes = sizeof(*message) + first;
+  request->send.head_done = 0;
+  request->send.data = data;
+  request->send.follows = message->follows ? size - first : 0;
+  request->send.done = 0;
+  request->send.size = size;
+  request->waiting = 1;
+  request->n = 1;
+  request->used = 1;
+  atomic_store(&request->pending, 0);
+  link->queue[(link->queue_first + link->queue_count++) % LINK_SENDS] = (unsigned)(request - link->requests);
+}
+
+static struct link_request* send_slot(struct link* link) {
+  for (int i = 0; i < LINK_SENDS; i++) {
+    if (!link->requests[i].used) return &link->requests[i];
+  }
+  return NULL;
+}
+
+arfusionResult_t link_send(struct link* link, const void* data, size_t size, int tag, struct link_request** request) {
+  struct link_message message = {.kind = LINK_MESSAGE, .size = size};
+  struct link_posting* posting;
+  struct link_request* slot;
+  int entry = 0;
+
+  *request = NULL;
+  if (link->failed != arfusionSuccess) return link->failed;
+  if (size > LINK_MESSAGE_MAX) {
+    return link_fail(link, arfusionInvalidArgument, "a message of %zu bytes; at most %zu are allowed", size,
+                     LINK_MESSAGE_MAX);
+  }
+  if (link_send_progress(link) != arfusionSuccess) return link->failed;
+  if (link->gone) return link_gone(link);
+  posting = posting_match(link, tag, &entry);
+  slot = posting != NULL ? send_slot(link) : NULL;
+  if (slot == NULL) return arfusionSuccess;
+  posting_use(link, posting, entry);
+  message.entry = (uint8_t)entry;
+  message.seq = posting->seq;
+  message.lane = (uint8_t)link->lane_next;
+  send_start(link, slot, &message, data, size);
+  if (size > link->inline_max) {
+    link->lane_next = (link->lane_next + link_cut_count(link, size)) % (unsigned)link->nlanes;
+    if (link_cut(link, (char*)(uintptr_t)data, size, message.lane, &slot->pending) != arfusionSuccess) {
+      return link->failed;
+    }
+  }
+  *request = slot;
+  return link_send_progress(link);
+}
