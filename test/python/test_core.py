@@ -374,27 +374,35 @@ class Here(unittest.TestCase):
 
     def test_structs_and_values_are_the_headers(self):
         text = (ROOT / "include/arfusion_plugin.h").read_text() + (ROOT / "include/arfusion.h").read_text()
+        sizes = dict(re.findall(r"#define ARFUSION_(\w+)_V1_SIZE (\d+)", text))
         structs = {
-            "Request": _abi.Request,
-            "Properties": _abi.Properties,
-            "Workspace": _abi.Workspace,
-            "Stats": _abi.Stats,
-            "WorkspaceMetadata": _abi.WorkspaceMetadata,
-            "Config": _abi.Config,
-            "Capacity": _abi.Capacity,
-            "Route": _abi.RouteStruct,
+            "PROPERTIES": _abi.Properties,
+            "CONFIG": _abi.Config,
+            "REQUEST": _abi.Request,
+            "ROUTE": _abi.RouteStruct,
+            "CAPACITY": _abi.Capacity,
+            "STATS": _abi.Stats,
+            "WORKSPACE": _abi.Workspace,
+            "WORKSPACE_METADATA": _abi.WorkspaceMetadata,
         }
-        sizes = {"size_t": 8, "int64_t": 8, "uint64_t": 8, "char": 1}  # else 4: int, float, uint32_t, enums
-        counts = {"ARFUSION_MAX_RANKS": 16}
         for name, struct in structs.items():
-            body = re.search(r"typedef struct \{([^{}]*?)\} arfusion%s_t;" % name, text, re.S).group(1)
-            declared = []
-            for line in re.sub(r"/\*.*?\*/", "", body, flags=re.S).split(";"):
-                kind, fields = re.match(r"\s*((?:const )?\w+\*?)?(.*)", line, re.S).groups()
-                size = 8 if kind and kind.endswith("*") else sizes.get(kind, 4)
-                for field, count in re.findall(r"(\w+)(?:\[(\w+)\])?", fields):
-                    declared.append((field, size * int(counts.get(count, count or 1))))
-            self.assertEqual([(field, ctypes.sizeof(kind)) for field, kind in struct._fields_], declared)
+            since = 24 if name == "STATS" else 0  # bytes that were appended to version 1's
+            self.assertEqual(ctypes.sizeof(struct), int(sizes[name]) + since, name)
+        declared = {}
+        for body in re.findall(r"typedef struct \{(.*?)\n\} (arfusion\w+);", text, re.S):
+            fields = re.sub(r"/\*.*?\*/", "", body[0], flags=re.S)
+            declared[body[1]] = re.findall(r"(\w+)(?:\[\w+\])?\s*[,;]", fields)
+        for struct, name in (
+            (_abi.Request, "arfusionRequest_t"),
+            (_abi.Properties, "arfusionProperties_t"),
+            (_abi.Workspace, "arfusionWorkspace_t"),
+            (_abi.Stats, "arfusionStats_t"),
+            (_abi.WorkspaceMetadata, "arfusionWorkspaceMetadata_t"),
+            (_abi.Config, "arfusionConfig_t"),
+            (_abi.Capacity, "arfusionCapacity_t"),
+            (_abi.RouteStruct, "arfusionRoute_t"),
+        ):
+            self.assertEqual([field[0] for field in struct._fields_], declared[name])
         constants = {name.lower(): int(value) for name, value in re.findall(r"\barfusion(\w+) = (\d+)", text)}
         for prefix, enum in (
             ("", _abi.DataType),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_net_decline.c: NCCL's network symbols when nobody asks for this network: no call fails, there are no devices, the reason is
- * logged once, also when the library is closed and opened again.
+ * test_net_decline.c: NCCL's network symbols when nobody asks for this network: no call fails, there are no devices,
+ * the reason is logged once, also when the library is closed and opened again.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_net_link.c: connections of the network for NCCL, both ends in this process: random traffic through shared memory
+ * and over TCP, closing in every order, messages that do not fit, peers that are gone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "plugin/core/log.h"
+#include "test/unit/support.h"
+#include "test/unit/support_net.h"
+
+static const struct endpoint_options memory = {.nlanes = 3, .shared = 1, .timeout_s = 20};
+static const struct endpoint_options tcp = {.nlanes = 3, .shared = 0, .timeout_s = 20};
+static int left_descriptors;
+
+static int before(void** state) {
+  (void)state;
+  left_descriptors = support_descriptors();
+  return 0;
+}
+
+/* Nothing is left behind by any test. */
+static int after(void** state) {
+  (void)state;
+  if (support_descriptors() != left_descriptors) return -1;
+  return support_mappings("arfusion-net") != 0;
+}
+
+static struct support_pair make(const struct endpoint_options* options, int six) {
+  struct support_pair pair = support_pair_make(options, six);
+  assert_non_null(pair.send);
+  assert_non_null(pair.recv);
+  assert_int_equal(support_mappings("arfusion-net") > 0, options->shared);
+  return pair;
+}
+
+static void close_pair(struct support_pair pair, int sender_first) {
+  if (sender_first) link_close(pair.send);
+  link_close(pair.recv);
+  if (!sender_first) link_close(pair.send);
+}
+
+/* ---------------------------------------------------------------- traffic */
+
+static void traffic(const struct endpoint_options* options, int six, int groups, uint64_t seed) {
+  const struct support_traffic plan = {
+      .seed = seed, .groups = groups, .size_max = 3 << 20, .slow_ms = 4, .pause_ms = 4};
+  struct support_pair pair = make(options, six);
+  assert_int_equal(support_pair_run(pair, &plan), arfusionSuccess);
+  close_pair(pair, seed % 2 == 0);
+}
+
+static void test_memory(void** state) {
+  (void)state;
+  traffic(&memory, 0, 200, 1);
+  traffic(&(struct endpoint_options){.nlanes = 1, .shared = 1, .timeout_s = 20}, 0, 60, 2);
+  traffic(&(struct endpoint_options){.nlanes = LINK_LANES_MAX, .shared = 1, .timeout_s = 20}, 0, 60, 3);
+}
+
+static void test_tcp(void** state) {
+  (void)state;
+  traffic(&tcp, 0, 200, 4);
+  traffic(&(struct endpoint_options){.nlanes = 1, .timeout_s = 20}, 0, 60, 5);
+  traffic(&(struct endpoint_options){.nlanes = LINK_LANES_MAX, .timeout_s = 20}, 0, 60, 6);
+}
+
+static void test_ipv6(void** state) {
+  struct interface interface = support_loopback(1);
+  struct listener* listener;
+  char handle[ENDPOINT_HANDLE_BYTES];
+  (void)state;
+  if (listener_create(&interface, &tcp, handle, &listener) != arfusionSuccess) skip(); /* no IPv6 here */
+  listener_close(listener);
+  traffic(&tcp, 1, 60, 7);
+}
+
+/* 2^31 bytes: from a page of zeros to memory that is the same megabyte over and over. */
+static void test_largest(void** state) {
+  const size_t size = (size_t)1 << 31, window = 1 << 20;
+  struct support_pair pair;
+  struct link_request *sending = NULL, *receiving = NULL;
+  int tag = 9, sent = 0, received = 0, sizes[1] = {0}, fd;
+  char *from, *to;
+  void* list[1];
+  (void)state;
+  if (getenv("SANITIZED") && *getenv("SANITIZED")) skip(); /* minutes */
+  from = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  to = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  fd = memfd_create("window", MFD_CLOEXEC);
+  assert_int_equal(ftruncate(fd, (off_t)window), 0);
+  for (size_t at = 0; at < size; at += window) {
+    assert_true(mmap(to + at, window, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == to + at);
+  }
+  close(fd);
+  memset(to, 1, window);
+  pair = make(&memory, 0);
+  list[0] = to;
+  assert_int_equal(link_receive(pair.recv, 1, list, &size, &tag, &receiving), arfusionSuccess);
+  while (sending == NULL) assert_int_equal(link_send(pair.send, from, size, tag, &sending), arfusionSuccess);
+  while (!sent || !received) {
+    if (!sent) assert_int_equal(link_test(sending, &sent, NULL), arfusionSuccess);
+    if (!received) assert_int_equal(link_test(receiving, &received, sizes), arfusionSuccess);
+    support_sleep(0.002);
+  }
+  assert_int_equal(sizes[0], INT32_MAX);
+  for (size_t at = 0; at < window; at++) assert_int_equal(to[at], 0);
+  assert_int_equal(link_receive(pair.recv, 1, list, &size, &tag, &receiving), arfusionSuccess);
+  assert_int_equal(link_send(pair.send, from, size + 1, tag, &sending), arfusionInvalidArgument);
+  assert_true(support_text_has(error_last(), "2147483649|2147483648"));
+  close_pair(pair, 1);
+  munmap(from, size);
+  munmap(to, size);
+}
+
+/* ---------------------------------------------------------------- how much may be outstanding, and what is not
+ * possible now */
+
+static void test_limits(const struct endpoint_options* options) {
+  struct support_pair pair = make(options, 0);
+  struct link_request *request, *receives[LINK_POSTINGS], *sends[LINK_SENDS];
+  char room[LINK_GROUP][8], data[8] = "message";
+  void* list[LINK_GROUP];
+  size_t sizes[LINK_GROUP];
+  int tags[LINK_GROUP], done, got[LINK_GROUP];
+  assert_int_equal(link_send(pair.send, data, 8, 5, &request), arfusionSuccess);
+  assert_null(request); /* nobody waits for it */
+  for (int i = 0; i < LINK_GROUP; i++) list[i] = room[i], sizes[i] = 8, tags[i] = i;
+  for (int i = 0; i < LINK_POSTINGS; i++) {
+    assert_int_equal(link_receive(pair.recv, LINK_GROUP, list, sizes, tags, &receives[i]), arfusionSuccess);
+    assert_non_null(receives[i]);
+  }
+  assert_int_equal(link_receive(pair.recv, 1, list, sizes, tags, &request), arfusionSuccess);
+  assert_null(request);
+  assert_int_equal(link_send(pair.send, data, 8, LINK_GROUP, &request), arfusionSuccess);
+  assert_null(request); /* not for this tag */
+  for (int i = 0; i < LINK_SENDS; i++) { /* the last tag first */
+    do {
+      assert_int_equal(link_send(pair.send, data, 8, LINK_GROUP - 1 - i / LINK_POSTINGS, &sends[i]), arfusionSuccess);
+    } while (sends[i] == NULL && !options->shared);
+    assert_non_null(sends[i]);
+  }
+  for (int i = 0; i < LINK_SENDS; i++) {
+    for (done = 0; !done;) assert_int_equal(link_test(sends[i], &done, NULL), arfusionSuccess);
+  }
+  for (int i = LINK_POSTINGS - 1; i >= 0; i--) {
+    for (done = 0; !done;) assert_int_equal(link_test(receives[i], &done, got), arfusionSuccess);
+    for (int j = 0; j < LINK_GROUP; j++) assert_int_equal(got[j], 8);
+  }
+  close_pair(pair, 0);
+}
+
+static void test_limits_of_both(void** state) {
+  (void)state;
+  test_limits(&memory);
+  test_limits(&tcp);
+}
+
+/* ---------------------------------------------------------------- what goes wrong */
+
+static arfusionResult_t wait_for(struct link_request* request) {
+  arfusionResult_t result = arfusionSuccess;
+  int done = 0;
+  double limit = support_now() + 20;
+  while (result == arfusionSuccess && !done && support_now() < limit) result = link_test(request, &done, NULL);
+  return result == arfusionSuccess && !done ? arfusionInProgress : result;
+}
+
+static struct link_request* receive(struct link* link, void* data, size_t size, int tag) {
+  struct link_request* request = NULL;
+  assert_int_equal(link_receive(link, 1, &data, &size, &tag, &request), arfusionSuccess);
+  assert_non_null(request);
+  return request;
+}
+
+static struct link_request* send_now(struct link* link, const void* data, size_t size, int tag) {
+  struct link_request* request = NULL;
+  double limit = support_now() + 20;
+  while (request == NULL && support_now() < limit) {
+    assert_int_equal(link_send(link, data, size, tag, &request), arfusionSuccess);
+  }
+  assert_non_null(request);
+  return request;
+}
+
+/* Only the connection on which it comes ends. */
+static void too_long(const struct endpoint_options* options, size_t size) {
+  struct support_pair pair = make(options, 0), other = make(options, 0);
+  char *data = calloc(1, size), *room = calloc(1, size);
+  struct link_request *request = receive(pair.recv, room, size - 1, 4), *sent;
+  arfusionResult_t result = arfusionSuccess;
+  char number[32];
+  double limit = support_now() + 20;
+  snprintf(number, sizeof number, "%zu", size);
+  sent = send_now(pair.send, data, size, 4);
+  assert_int_equal(wait_for(request), arfusionInvalidUsage);
+  assert_true(support_text_has(error_last(), number));
+  assert_true(support_text_has(error_last(), "tag 4"));
+  assert_int_equal(wait_for(request), arfusionInvalidUsage);
+  wait_for(sent);
+  while (result == arfusionSuccess && support_now() < limit) result = link_send(pair.send, data, 1, 4, &sent);
+  assert_int_equal(result, arfusionRemoteError);
+  request = receive(other.recv, room, size, 4);
+  sent = send_now(other.send, data, size, 4);
+  assert_int_equal(wait_for(request), arfusionSuccess);
+  assert_int_equal(wait_for(sent), arfusionSuccess);
+  close_pair(pair, 1);
+  close_pair(other, 1);
+  free(data);
+  free(room);
+}
+
+static void test_too_long(void** state) {
+  (void)state;
+  too_long(&memory, 100);
+  too_long(&memory, 300000);
+  too_long(&tcp, 100);
+  too_long(&tcp, 300000);
+}
+
+/* What was sent before the sender closed arrives, however late it is read; what was not sent is an error. */
+static void sender_closes(const struct endpoint_options* options) {
+  enum { LARGE = 200000 };
+  struct support_pair pair = make(options, 0);
+  char *data = malloc(LARGE), *room = malloc(LARGE), small[4];
+  struct link_request *first = receive(pair.recv, room, LARGE, 1), *second = receive(pair.recv, small, 4, 1);
+  struct link_request* third = receive(pair.recv, small, 4, 2);
+  memset(data, 77, LARGE);
+  assert_int_equal(wait_for(send_now(pair.send, data, LARGE, 1)), arfusionSuccess);
+  assert_int_equal(wait_for(send_now(pair.send, data, 4, 1)), arfusionSuccess);
+  link_close(pair.send);
+  support_sleep(0.02);
+  assert_int_equal(wait_for(third), arfusionRemoteError);
+  assert_int_equal(wait_for(first), arfusionSuccess);
+  assert_int_equal(wait_for(second), arfusionSuccess);
+  assert_memory_equal(data, room, LARGE);
+  link_close(pair.recv);
+  free(data);
+  free(room);
+}
+
+/* A receiver that closes in the middle of a message. */
+static void receiver_closes(const struct endpoint_options* options) {
+  enum { LARGE = 64 << 20 }; /* more than any buffer on the way takes */
+  struct support_pair pair = make(options, 0);
+  char *data = calloc(1, LARGE), *room = calloc(1, LARGE);
+  struct link_request *sent, *late = NULL;
+  int done = 0;
+  receive(pair.recv, room, LARGE, 1);
+  sent = send_now(pair.send, data, LARGE, 1);
+  assert_int_equal(link_test(sent, &done, NULL), arfusionSuccess);
+  link_close(pair.recv);
+  assert_int_equal(wait_for(sent), arfusionRemoteError);
+  assert_int_equal(link_send(pair.send, data, 1, 1, &late), arfusionRemoteError);
+  link_close(pair.send);
+  free(data);
+  free(room);
+}
+
+static void test_closed_by_the_other(void** state) {
+  (void)state;
+  sender_closes(&memory);
+  sender_closes(&tcp);
+  receiver_closes(&memory);
+  receiver_closes(&tcp);
+}
+
+/* Everything in the air, then both ends close. */
+static void unfinished(const struct endpoint_options* options, int sender_first) {
+  enum { LARGE = 8 << 20 };
+  struct support_pair pair = make(options, 0);
+  char *data = calloc(1, LARGE), *room = calloc(1, LARGE);
+  for (int i = 0; i < 5; i++) receive(pair.recv, room, LARGE, 1);
+  for (int i = 0; i < 3; i++) send_now(pair.send, data, i == 1 ? 100 : LARGE, 1);
+  close_pair(pair, sender_first);
+  free(data);
+  free(room);
+}
+
+static void test_closed_unfinished(void** state) {
+  (void)state;
+  unfinished(&memory, 0);
+  unfinished(&memory, 1);
+  unfinished(&tcp, 0);
+  unfinished(&tcp, 1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_memory, before, after),
+      cmocka_unit_test_setup_teardown(test_tcp, before, after),
+      cmocka_unit_test_setup_teardown(test_ipv6, before, after),
+      cmocka_unit_test_setup_teardown(test_largest, before, after),
+      cmocka_unit_test_setup_teardown(test_limits_of_both, before, after),
+      cmocka_unit_test_setup_teardown(test_too_long, before, after),
+      cmocka_unit_test_setup_teardown(test_closed_by_the_other, before, after),
+      cmocka_unit_test_setup_teardown(test_closed_unfinished, before, after),
+  };
+  log_configure(support_logger, arfusionLogTrace);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
