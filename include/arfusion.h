@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * arfusion.h: the host library, for programs that would rather link (-larfusion) than talk to the plugin's table. It finds and
- * opens the plugin (ARFUSION_PLUGIN), makes communicators, and completes what the plugin turns down, so that its calls always
- * do the operation: on GPUs with ncclAllReduce and the plugin's epilogue kernel, on the host device with a plain
- * implementation. Requests, configurations, results and reasons are the plugin's: see arfusion_plugin.h, also for
- * thread-safety, which is the same here.
+ * arfusion.h: the host library, for programs that would rather link (-larfusion) than talk to the plugin's table. It
+ * finds and opens the plugin (ARFUSION_PLUGIN), makes communicators, and completes what the plugin turns down, so that
+ * its calls always do the operation: on GPUs with ncclAllReduce and the plugin's epilogue kernel, on the host device
+ * with a plain implementation. Requests, configurations, results and reasons are the plugin's: see arfusion_plugin.h,
+ * also for thread-safety, which is the same here.
  */
 #ifndef ARFUSION_H_
 #define ARFUSION_H_
@@ -43,14 +43,15 @@ ARFUSION_API arfusionResult_t arfusionGetProperties(int dev, arfusionProperties_
 /* ---------------------------------------------------------------- communicators
  *
  * Each rank makes its own, all at the same time; the calls block until every rank is there, and fail on all within
- * ARFUSION_INIT_TIMEOUT seconds. `dev` is a CUDA ordinal (0 on the host device); -1 is the calling thread's current CUDA
- * device. `config` (NULL: the default) says how large requests get. On GPUs NCCL is looked for (ARFUSION_NCCL_LIB, a libnccl
- * that is already loaded, the loader's libnccl.so.2) and gets a communicator too, for what the plugin turns down. */
+ * ARFUSION_INIT_TIMEOUT seconds. `dev` is a CUDA ordinal (0 on the host device); -1 is the calling thread's current
+ * CUDA device. `config` (NULL: the default) says how large requests get. On GPUs NCCL is looked for (ARFUSION_NCCL_LIB,
+ * a libnccl that is already loaded, the loader's libnccl.so.2) and gets a communicator too, for what the plugin turns
+ * down. */
 
 /* One rank makes an id; all ranks, on one host, get it by any means and use it for one communicator. */
 ARFUSION_API arfusionResult_t arfusionGetUniqueId(arfusionUniqueId_t* id);
-ARFUSION_API arfusionResult_t arfusionCommInitRank(arfusionComm_t* comm, int nranks, const arfusionUniqueId_t* id, int rank,
-                                                   int dev, const arfusionConfig_t* config);
+ARFUSION_API arfusionResult_t arfusionCommInitRank(arfusionComm_t* comm, int nranks, const arfusionUniqueId_t* id,
+                                                   int rank, int dev, const arfusionConfig_t* config);
 
 /* From torchrun's RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, on device LOCAL_RANK. */
 ARFUSION_API arfusionResult_t arfusionCommInitEnvironment(arfusionComm_t* comm, const arfusionConfig_t* config);
@@ -60,12 +61,13 @@ ARFUSION_API arfusionResult_t arfusionCommInitAll(arfusionComm_t* comms, int nra
                                                   const arfusionConfig_t* config);
 
 /* With the caller's own all-gather, which must work until the communicator is destroyed. */
-ARFUSION_API arfusionResult_t arfusionCommInitBootstrap(arfusionComm_t* comm, const arfusionBootstrap_t* bootstrap, int dev,
-                                                        const arfusionConfig_t* config);
+ARFUSION_API arfusionResult_t arfusionCommInitBootstrap(arfusionComm_t* comm, const arfusionBootstrap_t* bootstrap,
+                                                        int dev, const arfusionConfig_t* config);
 
-/* From an ncclComm_t (passed as a pointer, so that NCCL's header is not needed), on its device. It stays the caller's, is used
- * for set-up and for what the plugin turns down, and must outlive the communicator. */
-ARFUSION_API arfusionResult_t arfusionCommInitNccl(arfusionComm_t* comm, void* ncclComm, const arfusionConfig_t* config);
+/* From an ncclComm_t (passed as a pointer, so that NCCL's header is not needed), on its device. It stays the caller's,
+ * is used for set-up and for what the plugin turns down, and must outlive the communicator. */
+ARFUSION_API arfusionResult_t arfusionCommInitNccl(arfusionComm_t* comm, void* ncclComm,
+                                                   const arfusionConfig_t* config);
 
 /* Frees it once this rank's enqueued work has ended. Never waits for another rank. NULL is allowed. */
 ARFUSION_API arfusionResult_t arfusionCommDestroy(arfusionComm_t comm);
@@ -109,16 +111,17 @@ ARFUSION_API arfusionResult_t arfusionCommGetWorkspaceMetadata(arfusionComm_t co
 
 /* ---------------------------------------------------------------- the operation */
 
-/* Does `request` on `stream` (a cudaStream_t; ignored on the host device): by the plugin, or, when it is turned down, by
- * NCCL and the plugin's epilogue. `route` (may be NULL) says which: algorithm arfusionAlgoNone and a reason for the latter.
- * What neither can do (a hidden that no epilogue takes, no NCCL on the machine) is an error, with nothing enqueued.
- * For the completed requests results follow NCCL's order of sums, and memory for the sum, if no output can hold it, is
- * taken from the device's stream-ordered pool. */
+/* Does `request` on `stream` (a cudaStream_t; ignored on the host device): by the plugin, or, when it is turned down,
+ * by NCCL and the plugin's epilogue. `route` (may be NULL) says which: algorithm arfusionAlgoNone and a reason for the
+ * latter. What neither can do (a hidden that no epilogue takes, no NCCL on the machine) is an error, with nothing
+ * enqueued. For the completed requests results follow NCCL's order of sums, and memory for the sum, if no output can
+ * hold it, is taken from the device's stream-ordered pool. */
 ARFUSION_API arfusionResult_t arfusionAllReduce(arfusionComm_t comm, const arfusionRequest_t* request, void* stream,
                                                 arfusionRoute_t* route);
 
-/* Only what follows the sum, of a request of pattern residual_rmsnorm whose `input` already holds it: the plugin's epilogue
- * on `stream`. Waits for no other rank. What it cannot do (a data type, a hidden, a quantization) is an error. */
+/* Only what follows the sum, of a request of pattern residual_rmsnorm whose `input` already holds it: the plugin's
+ * epilogue on `stream`. Waits for no other rank. What it cannot do (a data type, a hidden, a quantization) is an
+ * error. */
 ARFUSION_API arfusionResult_t arfusionEpilogue(arfusionComm_t comm, const arfusionRequest_t* request, void* stream);
 
 #ifdef __cplusplus

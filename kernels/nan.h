@@ -46,8 +46,8 @@ static inline int nan_add_flat(struct nan_tensor* tensors, int count, enum kerne
   return added;
 }
 
-/* The input and the residual of `op`, or (written) its outputs: also the codes of a quantization that has a NaN. Returns how
- * many. */
+/* The input and the residual of `op`, or (written) its outputs: also the codes of a quantization that has a NaN.
+ * Returns how many. */
 static inline int nan_tensors(const struct kernel_op* op, int written, struct nan_tensor tensors[NAN_TENSORS]) {
   const int codes = op->quantization != arfusionQuantNone && op->quantization != arfusionQuantNvfp4;
   int n = 0;
@@ -57,11 +57,14 @@ static inline int nan_tensors(const struct kernel_op* op, int written, struct na
   }
   if (!written) {
     n = nan_add(tensors, n, KERNEL_NAN_INPUT, op->input, op->input_stride, op->tokens, op->hidden, op->dtype);
-    return nan_add(tensors, n, KERNEL_NAN_RESIDUAL, op->residual_in, op->residual_in_stride, op->tokens, op->hidden, op->dtype);
+    return nan_add(tensors, n, KERNEL_NAN_RESIDUAL, op->residual_in, op->residual_in_stride, op->tokens, op->hidden,
+                   op->dtype);
   }
-  n = nan_add(tensors, n, KERNEL_NAN_OUTPUT, op->residual_out, op->residual_out_stride, op->tokens, op->hidden, op->dtype);
+  n = nan_add(tensors, n, KERNEL_NAN_OUTPUT, op->residual_out, op->residual_out_stride, op->tokens, op->hidden,
+              op->dtype);
   n = nan_add(tensors, n, KERNEL_NAN_OUTPUT, op->norm_out, op->norm_out_stride, op->tokens, op->hidden, op->dtype);
-  return codes ? nan_add(tensors, n, KERNEL_NAN_OUTPUT, op->quant_out, op->hidden, op->tokens, op->hidden, arfusionFloat8e4m3)
+  return codes ? nan_add(tensors, n, KERNEL_NAN_OUTPUT, op->quant_out, op->hidden, op->tokens, op->hidden,
+                         arfusionFloat8e4m3)
                : n;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * op.h: one operation as a kernel sees it. Plain pointers and sizes, already checked and made dense or strided by
- * plugin/core; shared by the host kernels and the CUDA launchers. What is computed, to the bit, is the numerics contract:
+ * plugin/core; shared by the host kernels and the CUDA launchers. What is computed, to the bit, is the numerics
+ * contract:
  *
- *   A *pack* is 8 consecutive elements of a row, a *segment* 32 packs, a *group* 32 segments. The last pack of a row may be
- *   short (elements past the end of the row count as +0.0).
+ *   A *pack* is 8 consecutive elements of a row, a *segment* 32 packs, a *group* 32 segments. The last pack of a row
+ *   may be short (elements past the end of the row count as +0.0).
  */
 #ifndef ARFUSION_KERNELS_OP_H_
 #define ARFUSION_KERNELS_OP_H_
@@ -31,10 +32,12 @@ struct kernel_op {
   const void* residual_in; /* NULL: none */
   const void* gamma;       /* NULL only if norm_out and quant_out are */
   void* allreduce_out;     /* pattern allreduce: the output */
-  void* residual_out;      /* pattern residual_rmsnorm: may be NULL, may be residual_in, may be input if norm_out is not */
+  /* pattern residual_rmsnorm: may be NULL, may be residual_in, may be input if norm_out is not */
+  void* residual_out;
   void* norm_out;          /* pattern residual_rmsnorm: may be NULL, may be input */
   float eps, weight_bias;
-  /* Quantization of norm_out's values, whether there is a norm_out or not. quant_out is NULL exactly if there is none. */
+  /* Quantization of norm_out's values, whether there is a norm_out or not. quant_out is NULL exactly if there is
+   * none. */
   arfusionQuant_t quantization;
   arfusionScaleLayout_t scale_layout; /* nvfp4 */
   int group_size;                     /* fp8_group: a multiple of KERNEL_PACK that divides hidden */
@@ -64,7 +67,8 @@ enum kernel_failure_kind {
   KERNEL_FAILURE_DISAGREE = 5 /* rank `peer` was asked for something else: `own` and `theirs` */
 };
 
-#define KERNEL_TOKEN_CHECK (-1) /* of a failure: before the operation, where the ranks compare what they were asked for */
+#define KERNEL_TOKEN_CHECK \
+  (-1) /* of a failure: before the operation, where the ranks compare what they were asked for */
 
 struct kernel_failure {
   uint32_t kind;      /* enum kernel_failure_kind */

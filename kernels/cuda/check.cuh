@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * check.cuh: before an operation, whether all ranks were asked for the same (ARFUSION_CHECK), as a kernel of its own. Each
- * lane has one peer: it writes the own call to that peer's workspace, followed by a flag with release, and compares what
- * comes from there.
+ * check.cuh: before an operation, whether all ranks were asked for the same (ARFUSION_CHECK), as a kernel of its own.
+ * Each lane has one peer: it writes the own call to that peer's workspace, followed by a flag with release, and
+ * compares what comes from there.
  *
- * The flag is the number of operations begun, 1 up, so that nothing is counted besides. A rank's place in a peer is used
- * again when an operation has ended, which the peer had begun by then, having ended its check.
+ * The flag is the number of operations begun, 1 up, so that nothing is counted besides. A rank's place in a peer is
+ * used again when an operation has ended, which the peer had begun by then, having ended its check.
  *
- * Of a disagreement the peers are not told: each of them has been sent all calls and finds out by itself, and then knows
- * more.
+ * Of a disagreement the peers are not told: each of them has been sent all calls and finds out by itself, and then
+ * knows more.
  */
 #ifndef ARFUSION_KERNELS_CHECK_CUH_
 #define ARFUSION_KERNELS_CHECK_CUH_

@@ -38,7 +38,8 @@ struct cuda_control {
   uint8_t line0[88];
   uint32_t fail; /* not 0: the communicator has failed; 1 + the rank that said so */
   uint8_t line1[124];
-  /* Operations of which that rank's block has staged its input, the running one included, in CUDA_EPOCH; one-shot sync. */
+  /* Operations of which that rank's block has staged its input, the running one included, in CUDA_EPOCH; one-shot
+   * sync. */
   uint64_t staged[CUDA_SYNC_BLOCKS][ARFUSION_MAX_RANKS];
   struct cuda_call calls[ARFUSION_MAX_RANKS]; /* by rank; with ARFUSION_CHECK */
 };

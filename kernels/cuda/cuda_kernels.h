@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda_kernels.h: launchers of the CUDA kernels. C; needs no CUDA header. Functions that call CUDA return a cudaError_t as
- * int (0: success). The device of `comm` is current when they are called. No policy, no allocation, no environment.
+ * cuda_kernels.h: launchers of the CUDA kernels. C; needs no CUDA header. Functions that call CUDA return a cudaError_t
+ * as int (0: success). The device of `comm` is current when they are called. No policy, no allocation, no environment.
  */
 #ifndef ARFUSION_KERNELS_CUDA_H_
 #define ARFUSION_KERNELS_CUDA_H_
@@ -33,8 +33,8 @@ struct cuda_comm {
   uint64_t timeout_ns;                 /* of one wait; 0: for ever */
   const uint32_t* abort;               /* host word, device-readable: not 0 ends every wait */
   struct kernel_failure* failure;      /* host memory, device-writable: written once, `kind` last */
-  /* Agreed by all ranks: the largest grid that may wait for a peer, in blocks of 1,024 threads, and the largest whose blocks
-   * have but a few tokens each, which may leave less of the GPU free, since none of its blocks lasts long. */
+  /* Agreed by all ranks: the largest grid that may wait for a peer, in blocks of 1,024 threads, and the largest whose
+   * blocks have but a few tokens each, which may leave less of the GPU free, since none of its blocks lasts long. */
   int max_blocks, max_blocks_of_few_tokens;
   int compute_major;                   /* of this rank's GPU */
   int shared_gpu;                      /* several ranks on this GPU: dependent launch is ignored */
@@ -63,8 +63,8 @@ int cuda_kernels_load(int nranks);
 /* Enqueues `op`. Every rank enqueues the same algorithm and shape in the same order. */
 int cuda_launch(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream);
 
-/* Enqueues, before the (first) cuda_launch of a request to `algorithm`: whether all ranks, which do the same, were asked
- * for the same. If not, each of them fails with KERNEL_FAILURE_DISAGREE, and the operation writes nothing. */
+/* Enqueues, before the (first) cuda_launch of a request to `algorithm`: whether all ranks, which do the same, were
+ * asked for the same. If not, each of them fails with KERNEL_FAILURE_DISAGREE, and the operation writes nothing. */
 int cuda_launch_check(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_call* call,
                       void* stream);
 

@@ -97,8 +97,8 @@ DEVICE void device_from_fp16x2(uint32_t word, float* lo, float* hi) {
       : "r"(word));
 }
 
-/* Codes of four (eight) numbers, the first in the lowest bits: to nearest even, saturating; a NaN is 0x7f (7). Only where the
- * architecture has the instruction. */
+/* Codes of four (eight) numbers, the first in the lowest bits: to nearest even, saturating; a NaN is 0x7f (7). Only
+ * where the architecture has the instruction. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define DEVICE_HAS_E4M3 1
 DEVICE uint32_t device_to_e4m3x4(float a, float b, float c, float d) {
@@ -152,7 +152,8 @@ DEVICE void device_pin(uint32_t& v) {
 /* A second barrier, split: `arrive` does not wait. `threads` is the block's size. */
 DEVICE void device_split_wait(uint32_t threads) { asm volatile("barrier.cta.sync 1, %0;" ::"r"(threads) : "memory"); }
 DEVICE void device_split_arrive(uint32_t threads) {
-#ifdef ARFUSION_RACECHECK /* after an arrival, that tool no longer sees the order that the block's other barrier makes */
+/* after an arrival, that tool no longer sees the order that the block's other barrier makes */
+#ifdef ARFUSION_RACECHECK
   device_split_wait(threads);
 #else
   asm volatile("barrier.cta.arrive 1, %0;" ::"r"(threads) : "memory");

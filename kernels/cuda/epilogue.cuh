@@ -71,8 +71,8 @@ DEVICE unsigned char* epilogue_y_address(const struct rows_args& rows, int64_t t
                            : epilogue_address(rows.norm_out, token, rows.norm_out_stride, vector);
 }
 
-/* A quantized request may have neither; y of such a chunk then waits where the algorithm has memory to spare. Each has a struct
- * with `quantizes` true, and functions that take it:
+/* A quantized request may have neither; y of such a chunk then waits where the algorithm has memory to spare. Each has
+ * a struct with `quantizes` true, and functions that take it:
  *   spare_store(spare, token, vector, y)
  *   spare_load(spare, token, vector, last)   last: it will not be loaded again */
 struct epilogue_no_spare {

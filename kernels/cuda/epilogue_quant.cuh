@@ -58,8 +58,8 @@ DEVICE void quant_row_of(const struct epilogue& e, const struct quant& q, const 
   }
 }
 
-/* A row of one chunk; `n` is 0 beyond its end. `known`: what quant_places says, or NULL. The kind is looked at once, since
- * nothing hides what branches cost at the end of a kernel. */
+/* A row of one chunk; `n` is 0 beyond its end. `known`: what quant_places says, or NULL. The kind is looked at once,
+ * since nothing hides what branches cost at the end of a kernel. */
 template <class T, bool ALIGNED, bool REUSED>
 DEVICE void quant_row(const struct epilogue& e, const struct quant& q, const struct rows_args& rows,
                       const struct quant_args& a, int64_t token, const struct quant_place* known,
@@ -77,8 +77,8 @@ DEVICE void quant_row(const struct epilogue& e, const struct quant& q, const str
 
 /* A vector of a row of several chunks. It is in memory: y until norm_out has been written over it. */
 template <class T, bool ALIGNED, class Spare>
-DEVICE struct vec quant_chunk_norm(const struct rows_args& rows, int64_t token, uint32_t vector, float scale, bool first,
-                                   bool last, const Spare& spare) {
+DEVICE struct vec quant_chunk_norm(const struct rows_args& rows, int64_t token, uint32_t vector, float scale,
+                                   bool first, bool last, const Spare& spare) {
   if (!first && rows.norm_out) {
     return vec_load<T, ALIGNED>(epilogue_address(rows.norm_out, token, rows.norm_out_stride, vector));
   }
@@ -142,11 +142,11 @@ DEVICE void quant_chunks(const struct epilogue& e, const struct rows_args& rows,
   }
 }
 
-/* Everything after the barrier that follows the last chunk's first pass, quantized or not. Of quantized rows of several chunks
- * nothing is kept in registers, `q` neither. */
+/* Everything after the barrier that follows the last chunk's first pass, quantized or not. Of quantized rows of several
+ * chunks nothing is kept in registers, `q` neither. */
 template <class T, bool ALIGNED, bool CHUNKED, int KEPT, class Spare>
-DEVICE void epilogue_finish(struct epilogue* e, const struct quant& q, const struct rows_args& rows, const struct quant_args& a,
-                            int64_t token, const struct epilogue_row<T, CHUNKED, KEPT>& row,
+DEVICE void epilogue_finish(struct epilogue* e, const struct quant& q, const struct rows_args& rows,
+                            const struct quant_args& a, int64_t token, const struct epilogue_row<T, CHUNKED, KEPT>& row,
                             const struct epilogue_gamma<T>* gamma, const Spare& spare) {
   if constexpr (!Spare::quantizes) {
     epilogue_second_pass<T, ALIGNED>(e, rows, token, row, gamma);

@@ -2,12 +2,12 @@
  *
  * exchange.cuh: what every kernel that waits for a peer does besides: epochs, time limits, failure.
  *
- * Epochs. Every thread reads the epoch when it starts. A block that has done so arrives: it adds one to the lowest bits of
- * the epoch's word. The block that finds all others there takes their number away again and advances the epoch, for
+ * Epochs. Every thread reads the epoch when it starts. A block that has done so arrives: it adds one to the lowest bits
+ * of the epoch's word. The block that finds all others there takes their number away again and advances the epoch, for
  * everybody has read it. No block waits for another, so the grid need not be resident as a whole.
  *
- * One operation at a time: two that begin together share that count, and one that begins while another waits advances the
- * epoch once too often, or brings the count above the number of the other's blocks. Whoever sees that fails the
+ * One operation at a time: two that begin together share that count, and one that begins while another waits advances
+ * the epoch once too often, or brings the count above the number of the other's blocks. Whoever sees that fails the
  * communicator, since both take each other's data.
  *
  * Failure. A wait that is too long, or is ended by the host, fails the communicator: the first thread to record it
@@ -55,7 +55,9 @@ DEVICE bool exchange_overlaps(const struct exchange_args& a, const struct exchan
 }
 
 /* Whether this thread is the communicator's first to record a failure. */
-DEVICE bool exchange_claim(const struct exchange_args& a) { return device_atomic_exchange(&a.control->recorded, 1) == 0; }
+DEVICE bool exchange_claim(const struct exchange_args& a) {
+  return device_atomic_exchange(&a.control->recorded, 1) == 0;
+}
 
 /* The host's record, of the thread that has claimed it. */
 DEVICE void exchange_write(const struct exchange_args& a, const struct exchange& x, uint32_t kind, int peer,

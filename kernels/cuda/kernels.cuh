@@ -76,13 +76,16 @@ KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT(struct epilogue_args) a) 
 }
 
 /* What is not aligned to 16 bytes takes the kernels for any number of ranks. So does two-shot with 2 ranks, where it
- * moves as many bytes as one-shot and is never the faster, and with rows of several chunks, where registers are few. The
- * same holds for all quantized rows of several chunks, and for those of fp32, which are seldom wanted. */
+ * moves as many bytes as one-shot and is never the faster, and with rows of several chunks, where registers are few.
+ * The same holds for all quantized rows of several chunks, and for those of fp32, which are seldom wanted. */
 #define KERNELS_LAMPORT(T, ranks, chunked_ranks, aligned, quant) \
   {(const void*)lamport_rows<T, ranks, false, aligned, quant>,    \
    (const void*)lamport_rows<T, chunked_ranks, true, aligned, quant>}
-#define KERNELS_TWOSHOT(T, ranks, aligned, chunked_aligned, quant) \
-  {(const void*)twoshot_rows<T, ranks, false, aligned, quant>, (const void*)twoshot_rows<T, 0, true, chunked_aligned, quant>}
+#define KERNELS_TWOSHOT(T, ranks, aligned, chunked_aligned, quant)    \
+  {                                                                   \
+    (const void*)twoshot_rows<T, ranks, false, aligned, quant>,       \
+        (const void*)twoshot_rows<T, 0, true, chunked_aligned, quant> \
+  }
 #define KERNELS_PAIR_ANY(kernel, T, aligned, quant) \
   {(const void*)kernel<T, false, aligned, quant>, (const void*)kernel<T, true, aligned, quant>}
 #define KERNELS_SHORT(T, quant)                                                                                  \
@@ -92,8 +95,8 @@ KERNEL(CUDA_GROUP_PACKS) epilogue_rows(KERNEL_ARGUMENT(struct epilogue_args) a) 
   }
 #define KERNELS_NO_SHORT(T, quant) \
   {}
-/* For 2, 4 and 8 ranks, rows of one chunk (a, b, c) and of several (d, e, f); two-shot for 4 and 8 ranks (g, h), and whether its
- * rows of several chunks have a kernel for what is aligned (i). */
+/* For 2, 4 and 8 ranks, rows of one chunk (a, b, c) and of several (d, e, f); two-shot for 4 and 8 ranks (g, h), and
+ * whether its rows of several chunks have a kernel for what is aligned (i). */
 #define KERNELS_ROWS(T, SHORT, quant, a, b, c, d, e, f, g, h, i)                                                    \
   {                                                                                                                 \
     {KERNELS_LAMPORT(T, a, d, true, quant), KERNELS_LAMPORT(T, b, e, true, quant),                                  \

@@ -200,7 +200,8 @@ static int quant_fill(struct quant_args* quant, const struct kernel_op* op, cons
   const uint32_t vectors = quant->group_vectors;
   quant->groups = rows->vectors / vectors;
   quant->group_factor = vectors == 1 ? 0 : (uint32_t)(((uint64_t)1 << 32) / vectors + 1);
-  quant->lanes = (vectors & (vectors - 1)) == 0 && vectors <= 32 && op->quantization != arfusionQuantFp8Token ? vectors : 0;
+  quant->lanes =
+      (vectors & (vectors - 1)) == 0 && vectors <= 32 && op->quantization != arfusionQuantFp8Token ? vectors : 0;
   quant->scale = (const unsigned char*)op->quant_scale;
   quant->codes = (unsigned char*)op->quant_out;
   quant->scales = (unsigned char*)op->scale_out;
@@ -345,7 +346,8 @@ int cuda_launch_nan_count(const struct cuda_comm* comm, const struct kernel_op* 
   args.control = control_of(comm, comm->rank);
   if (args.count == 0) return cudaSuccess;
   const int64_t rows = args.tensors[0].rows;
-  return launch((const void*)nan_count, (uint32_t)(rows < NAN_BLOCKS ? rows : NAN_BLOCKS), NAN_THREADS, 0, &args, stream);
+  return launch((const void*)nan_count, (uint32_t)(rows < NAN_BLOCKS ? rows : NAN_BLOCKS), NAN_THREADS, 0, &args,
+                stream);
 }
 
 /* The kernel for one-shot Lamport in a grid of `blocks`; completes `request`. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nan.cuh: counts the NaNs that an operation reads or has written (ARFUSION_COUNT_NAN), as a kernel of its own before and after
- * it. Blocks take rows in turn, threads columns.
+ * nan.cuh: counts the NaNs that an operation reads or has written (ARFUSION_COUNT_NAN), as a kernel of its own before
+ * and after it. Blocks take rows in turn, threads columns.
  */
 #ifndef ARFUSION_KERNELS_NAN_CUH_
 #define ARFUSION_KERNELS_NAN_CUH_

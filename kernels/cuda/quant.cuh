@@ -67,8 +67,8 @@ DEVICE uint32_t quant_magnitude(const struct vec& n) {
   return T::size == 2 ? device_max(most & 0xffff, most >> 16) : most;
 }
 
-/* That of all lanes that share the scale. All lanes call. Masks of 0 change nothing: one shuffle too many takes less time than
- * a loop. */
+/* That of all lanes that share the scale. All lanes call. Masks of 0 change nothing: one shuffle too many takes less
+ * time than a loop. */
 template <int KIND>
 DEVICE uint32_t quant_share(const struct quant_args& a, uint32_t magnitude) {
   const uint32_t lanes = KIND == arfusionQuantNvfp4 ? 2 : a.lanes;
@@ -87,7 +87,8 @@ DEVICE uint32_t quant_group(const struct quant_args& a, uint32_t vector) {
 }
 
 /* `parity` alternates from token to token. */
-DEVICE uint32_t quant_largest_address(const struct quant_args& a, const struct quant& q, uint32_t parity, uint32_t group) {
+DEVICE uint32_t quant_largest_address(const struct quant_args& a, const struct quant& q, uint32_t parity,
+                                      uint32_t group) {
   return q.largest + (parity * a.groups + group) * 4;
 }
 
@@ -108,7 +109,8 @@ DEVICE void quant_gather(const struct quant_args& a, const struct quant& q, uint
   }
 }
 
-/* Between a token's barriers: makes the other parity's magnitudes, which everybody has read, ready for the next token. */
+/* Between a token's barriers: makes the other parity's magnitudes, which everybody has read, ready for the next
+ * token. */
 DEVICE void quant_clear_other(const struct quant_args& a, const struct quant& q, uint32_t parity) {
   NO_UNROLL for (uint32_t i = device_thread(); i < a.groups; i += device_threads()) {
     device_shared_store(quant_largest_address(a, q, parity ^ 1, i), 0);
@@ -117,9 +119,9 @@ DEVICE void quant_clear_other(const struct quant_args& a, const struct quant& q,
 
 /* ---------------------------------------------------------------- codes */
 
-/* A code of a small format with `mantissa` bits whose smallest normal number is 2^least, saturating at `most` (the bits of an
- * fp32), `nan` for a NaN, the sign at bit `sign`. A normal result rounds on the bits; a subnormal one by adding a number
- * whose last bit is the format's smallest. */
+/* A code of a small format with `mantissa` bits whose smallest normal number is 2^least, saturating at `most` (the bits
+ * of an fp32), `nan` for a NaN, the sign at bit `sign`. A normal result rounds on the bits; a subnormal one by adding a
+ * number whose last bit is the format's smallest. */
 DEVICE uint32_t quant_code(float v, int mantissa, int least, uint32_t most, uint32_t nan, int sign) {
   const int dropped = 23 - mantissa;
   const uint32_t smallest_normal = (uint32_t)(127 + least) << 23, adder = smallest_normal + ((uint32_t)dropped << 23);
@@ -197,14 +199,14 @@ DEVICE void quant_invert(struct quant_scale* s) {
   if (s->multiply == 0.0f) s->error = 0.0f; /* divide is infinite */
 }
 
-/* n / s.divide, near enough that its e4m3 code is that of the correctly rounded quotient: tested for all n of 16-bit types
- * with all scales that a token can have. Zeros keep their sign, since no term has the other one. */
+/* n / s.divide, near enough that its e4m3 code is that of the correctly rounded quotient: tested for all n of 16-bit
+ * types with all scales that a token can have. Zeros keep their sign, since no term has the other one. */
 DEVICE float quant_quotient(float n, const struct quant_scale& s) {
   return device_fma(n, s.multiply, device_mul(device_mul(n, s.multiply), s.error));
 }
 
-/* The power of two, from 2^-33 up, that is not below absmax / 448 = absmax / 1.75 / 2^8: rounding that quotient moves it past
- * no power of two. */
+/* The power of two, from 2^-33 up, that is not below absmax / 448 = absmax / 1.75 / 2^8: rounding that quotient moves
+ * it past no power of two. */
 DEVICE struct quant_scale quant_group_scale(float absmax) {
   const uint32_t power = (device_bits(absmax) + 0x1fffff) & QUANT_INFINITY; /* of absmax / 1.75 */
   const uint32_t bits = device_max(power, (127 - 33 + 8) << 23) - (8u << 23);
@@ -268,7 +270,8 @@ DEVICE int64_t quant_tile_offset(const struct quant_args& a, int64_t token, uint
 template <int KIND>
 DEVICE unsigned char* quant_scale_address(const struct quant_args& a, int64_t token, uint32_t group) {
   if (KIND == arfusionQuantFp8Token) return a.scales + token * 4;
-  if (KIND == arfusionQuantFp8Group) return a.scales + (group / 4 * ((a.all_tokens + 3) / 4 * 4) + token) * 4 + group % 4;
+  if (KIND == arfusionQuantFp8Group)
+    return a.scales + (group / 4 * ((a.all_tokens + 3) / 4 * 4) + token) * 4 + group % 4;
   return a.scales + (a.tiles ? quant_tile_offset(a, token, group) : token * a.groups + group);
 }
 
@@ -299,14 +302,17 @@ DEVICE void quant_clear_unused_of(const struct quant_args& a, int64_t tokens) {
       device_store_u8(quant_scale_address<KIND>(a, a.first_token + token, a.groups + device_thread()), 0);
     }
   }
-  if (a.first_token + tokens == a.all_tokens && device_block() + 1 == device_blocks()) quant_clear_last<ALIGNED, KIND>(a);
+  if (a.first_token + tokens == a.all_tokens && device_block() + 1 == device_blocks())
+    quant_clear_last<ALIGNED, KIND>(a);
 }
 
-/* Writes the bytes of scale_out that its layout leaves unused; by all blocks, once, while nothing is there to be done. */
+/* Writes the bytes of scale_out that its layout leaves unused; by all blocks, once, while nothing is there to be
+ * done. */
 template <class T, bool ALIGNED>
 DEVICE void quant_clear_unused(const struct quant_args& a, int64_t tokens) {
   if (a.kind == arfusionQuantFp8Group) quant_clear_unused_of<ALIGNED, arfusionQuantFp8Group>(a, tokens);
-  if (T::size == 2 && a.kind == arfusionQuantNvfp4 && a.tiles) quant_clear_unused_of<ALIGNED, arfusionQuantNvfp4>(a, tokens);
+  if (T::size == 2 && a.kind == arfusionQuantNvfp4 && a.tiles)
+    quant_clear_unused_of<ALIGNED, arfusionQuantNvfp4>(a, tokens);
 }
 
 /* Stores the codes of a vector. */
@@ -358,7 +364,8 @@ DEVICE struct quant_place quant_place_of(const struct quant_args& a, uint32_t ve
 }
 
 template <class T>
-DEVICE struct quant_place quant_place_any(const struct quant_args& a, uint32_t vectors, int64_t token, uint32_t vector) {
+DEVICE struct quant_place quant_place_any(const struct quant_args& a, uint32_t vectors, int64_t token,
+                                          uint32_t vector) {
   if (a.kind == arfusionQuantFp8) return quant_place_of<T, arfusionQuantFp8>(a, vectors, token, vector);
   if (a.kind == arfusionQuantFp8Group) return quant_place_of<T, arfusionQuantFp8Group>(a, vectors, token, vector);
   if (a.kind == arfusionQuantNvfp4) return quant_place_of<T, arfusionQuantNvfp4>(a, vectors, token, vector);
@@ -381,11 +388,11 @@ DEVICE void quant_store_scale(unsigned char* p, const struct quant_scale& s) {
   else device_store_u8(p, s.store);
 }
 
-/* Quantizes a vector of the row, given the largest magnitude among those that share its scale. `known`: where it goes, if
- * that is known; else the scale's address is computed last, since registers are few before. */
+/* Quantizes a vector of the row, given the largest magnitude among those that share its scale. `known`: where it goes,
+ * if that is known; else the scale's address is computed last, since registers are few before. */
 template <class T, bool ALIGNED, int KIND>
-DEVICE void quant_vector(const struct quant& q, const struct quant_args& a, uint32_t vectors, int64_t token, uint32_t vector,
-                         const struct quant_place* known, const struct vec& n, uint32_t magnitude) {
+DEVICE void quant_vector(const struct quant& q, const struct quant_args& a, uint32_t vectors, int64_t token,
+                         uint32_t vector, const struct quant_place* known, const struct vec& n, uint32_t magnitude) {
   const struct quant_scale s = quant_scale_of<T, KIND>(q, magnitude);
   quant_store_codes<T, ALIGNED, KIND>(known ? known->codes : quant_codes_of<T, KIND>(a, vectors, token, vector), n, s);
   quant_store_scale<KIND>(known ? known->scale : quant_scale_place<KIND>(a, vectors, token, vector), s);

@@ -4,8 +4,8 @@
  * reads all stages. Needs little memory, whatever the number of ranks.
  *
  * Block b stages what it will read of the others: it waits for the peers' blocks b alone. Its flag in a peer is the
- * number of operations begun, in CUDA_EPOCH, and is never reset. A peer may be one operation ahead, and no more, because
- * no operation, of whatever algorithm, ends on a rank before all others have begun it.
+ * number of operations begun, in CUDA_EPOCH, and is never reset. A peer may be one operation ahead, and no more,
+ * because no operation, of whatever algorithm, ends on a rank before all others have begun it.
  *
  * For the same reason no barrier is needed after the reads: a rank stages operation n + 2 over n only when it has ended
  * n + 1, which all others had begun by then, having ended n with all its reads. So the halves alternate with the epoch

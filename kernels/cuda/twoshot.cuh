@@ -130,7 +130,8 @@ DEVICE void twoshot_collect_step(const struct epilogue& e, const struct lamport_
   }
 }
 
-/* The slot that a vector of the same place has been read from: its sum, or, by its owner, the first sender's contribution. */
+/* The slot that a vector of the same place has been read from: its sum, or, by its owner, the first sender's
+ * contribution. */
 template <int RANKS>
 struct twoshot_spare {
   static constexpr bool quantizes = true;

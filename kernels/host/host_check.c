@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * host_check.c: what a communicator may be asked to look for besides doing its work: ranks that were asked for different
- * things, and NaNs.
+ * host_check.c: what a communicator may be asked to look for besides doing its work: ranks that were asked for
+ * different things, and NaNs.
  *
- * Each rank shows its call in its own workspace, and reads the others'. One place a rank is enough: it shows the next call
- * when its operation has ended, which all others had begun by then, having ended their check.
+ * Each rank shows its call in its own workspace, and reads the others'. One place a rank is enough: it shows the next
+ * call when its operation has ended, which all others had begun by then, having ended their check.
  */
 #include <string.h>
 

@@ -60,8 +60,8 @@ int host_peer_test(const struct host_comm* comm, uint32_t lost, uint64_t limit_n
  * KERNEL_FAILURE_REMOTE. From any thread, also between operations. */
 void host_comm_abort(struct host_comm* comm);
 
-/* Before the (first) host_run of a request: whether all ranks, which call it too, were asked for the same. As host_run; a
- * disagreement is KERNEL_FAILURE_DISAGREE on every rank that comes here. */
+/* Before the (first) host_run of a request: whether all ranks, which call it too, were asked for the same. As host_run;
+ * a disagreement is KERNEL_FAILURE_DISAGREE on every rank that comes here. */
 int host_check(struct host_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_call* call);
 
 /* NaNs in what `op` reads (input and residual_in), or (written) in what it has written: counts[kernel_nan_place]. */

@@ -10,8 +10,8 @@
 #define E4M3_NAN 0x7f
 #define NVFP4_BLOCK 16
 
-/* One row. What is 0 in scale_out besides the scales is written along with them: the rest of the last word or tile of the
- * row, and, with the request's last token, the rows that fill up the last words or tiles. */
+/* One row. What is 0 in scale_out besides the scales is written along with them: the rest of the last word or tile of
+ * the row, and, with the request's last token, the rows that fill up the last words or tiles. */
 struct quant_row {
   const struct host_task* task;
   const unsigned char* n;
@@ -105,7 +105,8 @@ static void quant_nvfp4(const struct quant_row* row) {
     const void* n = elements_at(row, b * NVFP4_BLOCK);
     float wanted = global * (compute->absmax(n, NVFP4_BLOCK) * (1.0f / 6.0f));
     unsigned scale = compute->e4m3(wanted);
-    compute->fp4_multiply(row->codes + b * (NVFP4_BLOCK / 2), n, NVFP4_BLOCK, scale ? global / e4m3_value(scale) : 0.0f);
+    compute->fp4_multiply(row->codes + b * (NVFP4_BLOCK / 2), n, NVFP4_BLOCK,
+                          scale ? global / e4m3_value(scale) : 0.0f);
     *nvfp4_scale_at(op, row->token, b) = (unsigned char)scale;
   }
   if (op->scale_layout == arfusionScaleLinear) return;

@@ -114,7 +114,8 @@ arfusionResult_t bootstrap_all_gather(const arfusionBootstrap_t* bootstrap, cons
   return error_set(result, "bootstrap: the host's allGather returned %d", (int)result);
 }
 
-/* The rank whose failure all return: the first that failed by itself, else the first that failed because another one did. */
+/* The rank whose failure all return: the first that failed by itself, else the first that failed because another one
+ * did. */
 static int vote_that_counts(const struct vote* votes, int nranks) {
   int first = -1;
 

@@ -44,7 +44,8 @@ arfusionResult_t comm_async_error(struct comm* comm, char* text, size_t bytes) {
     return arfusionSuccess;
   }
   if (failure.kind == KERNEL_FAILURE_NONE) { /* before any operation met the abort */
-    failure = (struct kernel_failure){.kind = KERNEL_FAILURE_ABORT, .rank = (uint32_t)comm->rank, .peer = (uint32_t)comm->rank};
+    failure = (struct kernel_failure){
+        .kind = KERNEL_FAILURE_ABORT, .rank = (uint32_t)comm->rank, .peer = (uint32_t)comm->rank};
   }
   failure_text(&failure, text, bytes);
   return failure_result(&failure);

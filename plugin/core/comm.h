@@ -31,8 +31,8 @@ arfusionResult_t comm_init(struct context* ctx, int dev, const arfusionConfig_t*
                            const arfusionBootstrap_t* bootstrap, struct comm** out);
 arfusionResult_t comm_init_all(struct context* ctx, int nranks, const int* devs, const arfusionConfig_t* config,
                                struct comm** out);
-/* The facts of a communicator of the default size whose ranks, on GPUs like `dev` that reach each other, are on `nhosts`
- * hosts; and where its table is from. Makes nothing, asks no other rank. */
+/* The facts of a communicator of the default size whose ranks, on GPUs like `dev` that reach each other, are on
+ * `nhosts` hosts; and where its table is from. Makes nothing, asks no other rank. */
 arfusionResult_t comm_predict(const struct context* ctx, int dev, int nranks, int nhosts, struct route_facts* route,
                               const char** source);
 
@@ -47,7 +47,8 @@ void comm_stats(struct comm* comm, arfusionStats_t* stats);
 
 /* enqueue.c */
 arfusionResult_t comm_route(struct comm* comm, const arfusionRequest_t* request, arfusionRoute_t* route);
-arfusionResult_t comm_enqueue(struct comm* comm, const arfusionRequest_t* request, void* stream, arfusionRoute_t* route);
+arfusionResult_t comm_enqueue(struct comm* comm, const arfusionRequest_t* request, void* stream,
+                              arfusionRoute_t* route);
 arfusionResult_t comm_epilogue(struct comm* comm, const arfusionRequest_t* request, void* stream);
 
 #endif

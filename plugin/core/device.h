@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device.h: what a kind of device (CUDA GPUs, the host) does for a communicator. Everything above this table is the same for
- * both.
+ * device.h: what a kind of device (CUDA GPUs, the host) does for a communicator. Everything above this table is the
+ * same for both.
  */
 #ifndef ARFUSION_CORE_DEVICE_H_
 #define ARFUSION_CORE_DEVICE_H_
@@ -13,7 +13,8 @@
 
 /* What a rank tells the others of its device; plain data, exchanged at commInit. */
 struct device_facts {
-  uint64_t unique;          /* equal on two ranks only if they use the same physical device; 0: sharing is normal (host) */
+  /* equal on two ranks only if they use the same physical device; 0: sharing is normal (host) */
+  uint64_t unique;
   int32_t multiprocessors;
   int32_t compute_major, compute_minor;
   int32_t shareable_memory; /* memory can be shared by descriptor (CUDA's virtual memory management) */
@@ -49,15 +50,17 @@ struct device_ops {
   arfusionResult_t (*create)(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
                              int64_t* workspace_bytes);
   /* Whether what the peers write arrives, before first use: *peer is the lowest rank whose writes did not, within the
-   * limit, or PEERS_ALL. Nothing is written to the ranks in `lost` (bit r), as if it were lost. All ranks call it together. */
+   * limit, or PEERS_ALL. Nothing is written to the ranks in `lost` (bit r), as if it were lost. All ranks call it
+   * together. */
   arfusionResult_t (*test_peers)(struct device_comm* comm, uint32_t lost, uint64_t limit_ns, int* peer);
   /* Frees it once enqueued work has ended; waits for no other rank. */
   void (*destroy)(struct device_comm* comm);
-  /* Before a request's first `run`, with ARFUSION_CHECK: fails unless the other ranks, which do the same, were asked for the
-   * same. As `run`. */
+  /* Before a request's first `run`, with ARFUSION_CHECK: fails unless the other ranks, which do the same, were asked
+   * for the same. As `run`. */
   arfusionResult_t (*check)(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_call* call,
                             void* stream);
-  arfusionResult_t (*run)(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op, void* stream);
+  arfusionResult_t (*run)(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
+                          void* stream);
   arfusionResult_t (*epilogue)(int dev, const struct kernel_op* op, void* stream);
   /* From any thread: makes running and later operations end. */
   void (*abort)(struct device_comm* comm);

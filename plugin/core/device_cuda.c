@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_cuda.c: CUDA devices. Calls are asynchronous on the caller's stream and leave its current device and capture mode
- * as they were.
+ * device_cuda.c: CUDA devices. Calls are asynchronous on the caller's stream and leave its current device and capture
+ * mode as they were.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,10 +134,10 @@ static int fewest_multiprocessors(const struct device_setup* setup) {
   return fewest;
 }
 
-/* A kernel that waits for peers must leave room for others: an eighth of the multiprocessors stays free, and an operation that
- * gives each block a few tokens, which is over in microseconds, leaves a thirty-second. (One free multiprocessor is enough
- * for a second communicator to make progress, since block b waits for the peers' block b alone.) Ranks that share a GPU must
- * be resident together. */
+/* A kernel that waits for peers must leave room for others: an eighth of the multiprocessors stays free, and an
+ * operation that gives each block a few tokens, which is over in microseconds, leaves a thirty-second. (One free
+ * multiprocessor is enough for a second communicator to make progress, since block b waits for the peers' block b
+ * alone.) Ranks that share a GPU must be resident together. */
 static void choose_grids(const struct device_setup* setup, struct cuda_comm* kernels) {
   const int fewest = fewest_multiprocessors(setup), sharing = ranks_per_gpu(setup);
   const int blocks = (fewest - (fewest + 7) / 8) / sharing;
@@ -154,9 +154,10 @@ static int must_be_legacy(const struct device_setup* setup) {
 static arfusionResult_t check_connections(const struct device_setup* setup) {
   const char* text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   if (ranks_per_gpu(setup) == 1 || (text && atoi(text) >= CONNECTIONS_TO_SHARE)) return arfusionSuccess;
-  return error_set(arfusionInvalidUsage,
-                   "several ranks share a GPU, which needs CUDA_DEVICE_MAX_CONNECTIONS=%d before CUDA starts (it is %s)",
-                   CONNECTIONS_TO_SHARE, text ? text : "not set");
+  return error_set(
+      arfusionInvalidUsage,
+      "several ranks share a GPU, which needs CUDA_DEVICE_MAX_CONNECTIONS=%d before CUDA starts (it is %s)",
+      CONNECTIONS_TO_SHARE, text ? text : "not set");
 }
 
 static arfusionResult_t reset_workspace(const struct device_comm* comm) {
@@ -227,8 +228,8 @@ static arfusionResult_t cuda_plan(const struct device_setup* setup, struct route
   return arfusionSuccess;
 }
 
-static arfusionResult_t cuda_create(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
-                                    int64_t* workspace_bytes) {
+static arfusionResult_t cuda_create(const struct device_setup* setup, struct device_comm** out,
+                                    struct route_facts* route, int64_t* workspace_bytes) {
   struct device_guard guard;
   struct device_comm* comm = calloc(1, sizeof *comm);
   arfusionResult_t result = comm ? guard_enter(&guard, setup->dev)
@@ -306,8 +307,8 @@ static struct capture capture_of(cudaStream_t stream) {
   return capture;
 }
 
-/* The stream is not the one of the operation before: order them. A captured operation against one outside its graph is the
- * caller's to order. */
+/* The stream is not the one of the operation before: order them. A captured operation against one outside its graph is
+ * the caller's to order. */
 static cudaError_t order_after_last(struct device_comm* comm, cudaStream_t stream) {
   if (!comm->launched) return cudaSuccess;
   const struct capture here = capture_of(stream), last = capture_of(comm->last_stream);
@@ -335,8 +336,8 @@ static cudaError_t launch(struct device_comm* comm, arfusionAlgorithm_t algorith
   return (cudaError_t)error;
 }
 
-static arfusionResult_t launch_in_order(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_op* op,
-                                        const struct kernel_call* call, void* stream) {
+static arfusionResult_t launch_in_order(struct device_comm* comm, arfusionAlgorithm_t algorithm,
+                                        const struct kernel_op* op, const struct kernel_call* call, void* stream) {
   int previous;
   CUDA_TRY(cudaGetDevice(&previous));
   if (previous != comm->dev) CUDA_TRY(cudaSetDevice(comm->dev));
@@ -356,8 +357,8 @@ static arfusionResult_t cuda_run(struct device_comm* comm, arfusionAlgorithm_t a
   return launch_in_order(comm, algorithm, op, NULL, stream);
 }
 
-static arfusionResult_t cuda_check(struct device_comm* comm, arfusionAlgorithm_t algorithm, const struct kernel_call* call,
-                                   void* stream) {
+static arfusionResult_t cuda_check(struct device_comm* comm, arfusionAlgorithm_t algorithm,
+                                   const struct kernel_call* call, void* stream) {
   return launch_in_order(comm, algorithm, NULL, call, stream);
 }
 

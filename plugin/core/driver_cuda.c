@@ -59,8 +59,8 @@ arfusionResult_t driver_get(const struct driver** out) {
 arfusionResult_t driver_error(const struct driver* driver, CUresult code, const char* call) {
   const char* text = NULL;
   driver->getErrorString(code, &text);
-  return error_set(code == CUDA_ERROR_OUT_OF_MEMORY ? arfusionSystemError : arfusionUnhandledCudaError, "%s: %s (%d)", call,
-                   text ? text : "unknown error", code);
+  return error_set(code == CUDA_ERROR_OUT_OF_MEMORY ? arfusionSystemError : arfusionUnhandledCudaError, "%s: %s (%d)",
+                   call, text ? text : "unknown error", code);
 }
 
 arfusionResult_t cuda_error(cudaError_t code, const char* call) {

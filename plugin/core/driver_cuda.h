@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * driver_cuda.h: the CUDA driver's functions that the runtime does not have. They are looked up when first needed, so nothing
- * links libcuda and everything starts on a machine without it.
+ * driver_cuda.h: the CUDA driver's functions that the runtime does not have. They are looked up when first needed, so
+ * nothing links libcuda and everything starts on a machine without it.
  */
 #ifndef ARFUSION_CORE_DRIVER_CUDA_H_
 #define ARFUSION_CORE_DRIVER_CUDA_H_

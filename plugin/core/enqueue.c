@@ -76,7 +76,8 @@ static arfusionResult_t enqueue(struct comm* comm, const arfusionRequest_t* call
   return arfusionSuccess;
 }
 
-arfusionResult_t comm_enqueue(struct comm* comm, const arfusionRequest_t* request, void* stream, arfusionRoute_t* route) {
+arfusionResult_t comm_enqueue(struct comm* comm, const arfusionRequest_t* request, void* stream,
+                              arfusionRoute_t* route) {
   const arfusionResult_t result = enqueue(comm, request, stream, route);
   if (result != arfusionSuccess) ++comm->stats.errors;
   return result;

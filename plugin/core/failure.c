@@ -49,7 +49,8 @@ static void text_add(struct text* text, const char* format, ...) {
 }
 
 /* A field by its name in arfusionRequest_t, if it differs. */
-static void add_number(struct text* text, const struct kernel_failure* f, const char* name, int64_t own, int64_t theirs) {
+static void add_number(struct text* text, const struct kernel_failure* f, const char* name, int64_t own,
+                       int64_t theirs) {
   if (own == theirs) return;
   text_add(text, "; %s is %lld on rank %u, %lld on rank %u", name, (long long)own, f->rank, (long long)theirs, f->peer);
 }
@@ -81,7 +82,8 @@ static void add_difference(struct text* text, const struct kernel_failure* f) {
 
 /* What was being done: an algorithm's row of an operation, or the comparison before it. */
 static void add_place(struct text* text, const struct kernel_failure* f) {
-  text_add(text, "%s, operation %llu, ", name_of_algorithm((arfusionAlgorithm_t)f->algorithm), (unsigned long long)f->epoch);
+  text_add(text, "%s, operation %llu, ", name_of_algorithm((arfusionAlgorithm_t)f->algorithm),
+           (unsigned long long)f->epoch);
   if (f->token == KERNEL_TOKEN_CHECK) {
     text_add(text, "what it was asked for");
   } else {
@@ -102,8 +104,9 @@ void failure_text(const struct kernel_failure* failure, char* buffer, size_t byt
     case KERNEL_FAILURE_OVERLAP:
       text_add(&text, "rank %u: ", failure->rank);
       add_place(&text, failure);
-      text_add(&text, ", ran beside another operation of this communicator; a graph and what runs outside it must be ordered "
-                      "by the caller");
+      text_add(&text,
+               ", ran beside another operation of this communicator; a graph and what runs outside it must be ordered "
+               "by the caller");
       break;
     case KERNEL_FAILURE_ABORT:
       if (failure->peer == failure->rank) {
@@ -115,7 +118,8 @@ void failure_text(const struct kernel_failure* failure, char* buffer, size_t byt
       text_add(&text, ")");
       break;
     case KERNEL_FAILURE_TIMEOUT:
-      text_add(&text, "rank %u waited for rank %u until the time-out (ARFUSION_TIMEOUT) (", failure->rank, failure->peer);
+      text_add(&text, "rank %u waited for rank %u until the time-out (ARFUSION_TIMEOUT) (", failure->rank,
+               failure->peer);
       add_place(&text, failure);
       text_add(&text, "): it has died, hangs, or was asked for something else%s",
                failure->token == KERNEL_TOKEN_CHECK ? " or less often" : " (ARFUSION_CHECK=1 compares)");

@@ -2,7 +2,8 @@
  *
  * log.h: log lines in NCCL's format through the logger handed to init, and the calling thread's last error.
  *
- * The first function that knows of an error records it with error_set, which also logs it; callers only pass the code on.
+ * The first function that knows of an error records it with error_set, which also logs it; callers only pass the code
+ * on.
  */
 #ifndef ARFUSION_CORE_LOG_H_
 #define ARFUSION_CORE_LOG_H_
@@ -11,8 +12,8 @@
 
 #include "arfusion_plugin.h"
 
-/* A host begins and ends with the library. The process has one logger: that of the last host that brought one (`logger` is not
- * NULL), until the last host has ended. */
+/* A host begins and ends with the library. The process has one logger: that of the last host that brought one (`logger`
+ * is not NULL), until the last host has ended. */
 void log_begin(arfusionDebugLogger_t logger);
 void log_end(void);
 

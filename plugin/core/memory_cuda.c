@@ -60,7 +60,8 @@ static arfusionResult_t import_handles(struct shared_memory* memory, int dev, in
     if (result == arfusionSuccess) {
       const CUresult code = driver->memImportFromShareableHandle(&memory->handle[r], (void*)(intptr_t)fds[r],
                                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-      result = code == CUDA_SUCCESS ? map_handle(memory, dev, r) : driver_error(driver, code, "memImportFromShareableHandle");
+      result = code == CUDA_SUCCESS ? map_handle(memory, dev, r)
+                                    : driver_error(driver, code, "memImportFromShareableHandle");
     }
     close(fds[r]);
   }
@@ -129,7 +130,8 @@ static arfusionResult_t exchange_legacy(struct shared_memory* memory, int dev, c
 
 /* ---------------------------------------------------------------- either */
 
-arfusionResult_t shared_memory_create(struct shared_memory* memory, int dev, int rank, int nranks, size_t bytes, int legacy) {
+arfusionResult_t shared_memory_create(struct shared_memory* memory, int dev, int rank, int nranks, size_t bytes,
+                                      int legacy) {
   *memory = (struct shared_memory){.rank = rank, .nranks = nranks, .legacy = legacy, .bytes = bytes};
   if (!legacy) return create_handle(memory, dev);
   CUDA_TRY(cudaMalloc(&memory->address[rank], bytes));

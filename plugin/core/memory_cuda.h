@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory_cuda.h: device memory that every rank maps. By default virtual-memory allocations that travel as file descriptors:
- * each rank holds a mapping of its own, in one process too, and the last release frees. Where that is not supported, or with
- * ARFUSION_IPC=legacy, cudaMalloc and cudaIpc handles; ranks of one process then use each other's pointers.
+ * memory_cuda.h: device memory that every rank maps. By default virtual-memory allocations that travel as file
+ * descriptors: each rank holds a mapping of its own, in one process too, and the last release frees. Where that is not
+ * supported, or with ARFUSION_IPC=legacy, cudaMalloc and cudaIpc handles; ranks of one process then use each other's
+ * pointers.
  */
 #ifndef ARFUSION_CORE_MEMORY_CUDA_H_
 #define ARFUSION_CORE_MEMORY_CUDA_H_
@@ -23,7 +24,8 @@ struct shared_memory {
 int shared_memory_supported(int dev);
 
 /* Allocates and maps the own part. */
-arfusionResult_t shared_memory_create(struct shared_memory* memory, int dev, int rank, int nranks, size_t bytes, int legacy);
+arfusionResult_t shared_memory_create(struct shared_memory* memory, int dev, int rank, int nranks, size_t bytes,
+                                      int legacy);
 
 /* Maps everybody's; all ranks call it together and get the same result. */
 arfusionResult_t shared_memory_exchange(struct shared_memory* memory, int dev, const struct device_setup* setup);

@@ -27,7 +27,8 @@ arfusionResult_t request_read(arfusionRequest_t* own, const arfusionRequest_t* c
     return INVALID("request.quantization is %d, the known ones are 0 to %d", own->quantization, arfusionQuantNvfp4);
   }
   if ((unsigned)own->scaleLayout > arfusionScaleSwizzled128x4) {
-    return INVALID("request.scaleLayout is %d, the known ones are 0 to %d", own->scaleLayout, arfusionScaleSwizzled128x4);
+    return INVALID("request.scaleLayout is %d, the known ones are 0 to %d", own->scaleLayout,
+                   arfusionScaleSwizzled128x4);
   }
   if ((unsigned)own->algorithmHint > arfusionAlgoTwoshot || own->algorithmHint == arfusionAlgoNone ||
       own->algorithmHint == arfusionAlgoEmpty) {

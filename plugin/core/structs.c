@@ -14,7 +14,8 @@ arfusionResult_t struct_check_output(const void* callers, size_t v1_size, const 
   if (!callers) return error_set(arfusionInvalidArgument, "%s is NULL", name);
   const size_t size = *(const size_t*)callers;
   if (size < v1_size) {
-    return error_set(arfusionInvalidArgument, "%s.size is %zu, at least version 1's %zu is needed", name, size, v1_size);
+    return error_set(arfusionInvalidArgument, "%s.size is %zu, at least version 1's %zu is needed", name, size,
+                     v1_size);
   }
   if (size > LARGEST_PLAUSIBLE_SIZE) {
     return error_set(arfusionInvalidArgument, "%s.size is %zu, at most %d makes sense", name, size,
@@ -29,10 +30,11 @@ arfusionResult_t struct_read(void* own, size_t own_size, const void* callers, si
   const unsigned char* bytes = callers;
   for (size_t i = own_size; i < size; ++i) {
     if (bytes[i]) {
-      return error_set(arfusionInvalidArgument,
-                       "%s: byte %zu of %zu is not 0, but this plugin knows only the first %zu: the caller uses a field of "
-                       "a later version",
-                       name, i, size, own_size);
+      return error_set(
+          arfusionInvalidArgument,
+          "%s: byte %zu of %zu is not 0, but this plugin knows only the first %zu: the caller uses a field of "
+          "a later version",
+          name, i, size, own_size);
     }
   }
   const size_t known = size < own_size ? size : own_size;

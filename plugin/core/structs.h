@@ -7,8 +7,8 @@
 
 #include "arfusion_plugin.h"
 
-/* Copies the caller's struct to `own` (of own_size bytes): missing fields are 0, and surplus bytes must be. `name` is for the
- * error text, v1_size the smallest size there ever was. */
+/* Copies the caller's struct to `own` (of own_size bytes): missing fields are 0, and surplus bytes must be. `name` is
+ * for the error text, v1_size the smallest size there ever was. */
 arfusionResult_t struct_read(void* own, size_t own_size, const void* callers, size_t v1_size, const char* name);
 
 /* Whether the caller's struct can take results. */

@@ -14,8 +14,8 @@
  *   up_to unlimited twoshot         the last one
  *   slower_from never               or bytes; counts with ARFUSION_PREFER=speed
  *
- * Several tables may follow one another, for other rank counts and other GPUs: files of tune's, put together. Lines that
- * begin with # and empty ones may be anywhere. At most 64 KiB, at most 255 characters a line.
+ * Several tables may follow one another, for other rank counts and other GPUs: files of tune's, put together. Lines
+ * that begin with # and empty ones may be anywhere. At most 64 KiB, at most 255 characters a line.
  */
 #ifndef ARFUSION_CORE_TUNING_H_
 #define ARFUSION_CORE_TUNING_H_
@@ -62,10 +62,10 @@ struct tuning_times {
   double epilogue_us;  /* residual and RMSNorm in a kernel of their own */
 };
 
-/* Estimates them, for 2 to 16 ranks of one host and for an algorithm with a name; returns what they are based on. NULL for
- * the host device: nothing is known of NCCL there. */
-const char* tuning_estimate(int compute_major, int compute_minor, int nranks, arfusionAlgorithm_t algorithm, int64_t bytes,
-                            struct tuning_times* times);
+/* Estimates them, for 2 to 16 ranks of one host and for an algorithm with a name; returns what they are based on. NULL
+ * for the host device: nothing is known of NCCL there. */
+const char* tuning_estimate(int compute_major, int compute_minor, int nranks, arfusionAlgorithm_t algorithm,
+                            int64_t bytes, struct tuning_times* times);
 
 int tuning_equal(const struct route_table* a, const struct route_table* b);
 

@@ -28,8 +28,8 @@ static const double oneshot_latency_us = 2.7, oneshot_gb_per_s = 365;
 static const double sync_latency_us = 5.2, sync_gb_per_s = 249;
 static const double twoshot_latency_us = 5.4, twoshot_gb_per_s = 342;
 
-/* What an operation stands in place of, two H200, hidden 4096 (the last point: 8192), h200x2.json: ncclAllReduce with the
- * epilogue kernel behind it, less that kernel alone; and that kernel. */
+/* What an operation stands in place of, two H200, hidden 4096 (the last point: 8192), h200x2.json: ncclAllReduce with
+ * the epilogue kernel behind it, less that kernel alone; and that kernel. */
 static const struct {
   double bytes, nccl_us, epilogue_us;
 } unfused[] = {
@@ -95,7 +95,9 @@ static int unfused_segment(double bytes) {
   return i;
 }
 
-static double line(double x, double x0, double y0, double x1, double y1) { return y0 + (x - x0) * (y1 - y0) / (x1 - x0); }
+static double line(double x, double x0, double y0, double x1, double y1) {
+  return y0 + (x - x0) * (y1 - y0) / (x1 - x0);
+}
 
 static double nccl_us(double bytes) {
   const int i = unfused_segment(bytes);
@@ -115,8 +117,8 @@ static double operation_us(arfusionAlgorithm_t algorithm, double oneshot_bytes, 
   }
 }
 
-const char* tuning_estimate(int compute_major, int compute_minor, int nranks, arfusionAlgorithm_t algorithm, int64_t bytes,
-                            struct tuning_times* times) {
+const char* tuning_estimate(int compute_major, int compute_minor, int nranks, arfusionAlgorithm_t algorithm,
+                            int64_t bytes, struct tuning_times* times) {
   const int arch = compute_major * 10 + compute_minor;
   if (compute_major == 0) return NULL;
   const double peers = nranks - 1, scale = link_scale(arch);
@@ -127,6 +129,7 @@ const char* tuning_estimate(int compute_major, int compute_minor, int nranks, ar
   if (arch == links[MEASURED_LINK].arch && nranks == MEASURED_RANKS) {
     return "lines through measurements of two H200 in CUDA graphs, NCCL 2.28.3 without multicast";
   }
-  return "a model: measurements of two H200 in CUDA graphs (NCCL 2.28.3 without multicast), scaled by the bytes that a rank "
+  return "a model: measurements of two H200 in CUDA graphs (NCCL 2.28.3 without multicast), scaled by the bytes that a "
+         "rank "
          "sends and by the published rate of the links; nobody has measured it here";
 }

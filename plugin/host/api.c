@@ -213,7 +213,8 @@ static void* rank_thread_run(void* argument) {
   return NULL;
 }
 
-arfusionResult_t arfusionCommInitAll(arfusionComm_t* comms, int nranks, const int* devs, const arfusionConfig_t* config) {
+arfusionResult_t arfusionCommInitAll(arfusionComm_t* comms, int nranks, const int* devs,
+                                     const arfusionConfig_t* config) {
   arfusionUniqueId_t id;
   int ndev, started = 0;
   NOT_NULL(comms);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * complete_cuda.c: what the plugin turned down, on a GPU: ncclAllReduce, then the plugin's epilogue. Everything is enqueued on
- * the caller's stream and can be captured.
+ * complete_cuda.c: what the plugin turned down, on a GPU: ncclAllReduce, then the plugin's epilogue. Everything is
+ * enqueued on the caller's stream and can be captured.
  */
 #include <cuda_runtime_api.h>
 
@@ -25,7 +25,8 @@ static void* place_of_sum(const arfusionRequest_t* request) {
   const int residual_dense =
       !request->residualOutStride || request->residualOutStride == request->hidden || request->tokens == 1;
   if (request->normOut && norm_dense) return request->normOut;
-  if (request->residualOut && residual_dense && request->residualOut != request->residualIn) return request->residualOut;
+  if (request->residualOut && residual_dense && request->residualOut != request->residualIn)
+    return request->residualOut;
   return NULL;
 }
 
@@ -37,7 +38,8 @@ static arfusionResult_t sum_and_finish(struct arfusionComm* comm, const arfusion
   const size_t stride = request->inputStride ? (size_t)request->inputStride * size : row;
   const void* dense = request->input;
   if (stride != row && rows > 1) {
-    const cudaError_t code = cudaMemcpy2DAsync(sum, row, request->input, stride, row, rows, cudaMemcpyDeviceToDevice, stream);
+    const cudaError_t code =
+        cudaMemcpy2DAsync(sum, row, request->input, stride, row, rows, cudaMemcpyDeviceToDevice, stream);
     if (code != cudaSuccess) return failed(code, "packing the rows");
     dense = sum;
   }
@@ -50,7 +52,8 @@ static arfusionResult_t sum_and_finish(struct arfusionComm* comm, const arfusion
   return arfusionSuccess;
 }
 
-static arfusionResult_t complete_rows(struct arfusionComm* comm, const arfusionRequest_t* request, cudaStream_t stream) {
+static arfusionResult_t complete_rows(struct arfusionComm* comm, const arfusionRequest_t* request,
+                                      cudaStream_t stream) {
   const size_t bytes =
       (size_t)request->tokens * (size_t)request->hidden * (request->dataType == arfusionFloat32 ? 4 : 2);
   void* sum = place_of_sum(request);
@@ -65,7 +68,8 @@ static arfusionResult_t complete_rows(struct arfusionComm* comm, const arfusionR
 arfusionResult_t complete_on_cuda(struct arfusionComm* comm, const arfusionRequest_t* request, void* stream) {
   int previous;
   if (!comm->nccl) {
-    return error_set(arfusionInvalidUsage, "the plugin turned the request down, and there is no NCCL communicator to do it "
+    return error_set(arfusionInvalidUsage,
+                     "the plugin turned the request down, and there is no NCCL communicator to do it "
                      "(no libnccl was found, or several ranks share a GPU)");
   }
   if (!request->input) return error_set(arfusionInvalidArgument, "request.input is NULL");

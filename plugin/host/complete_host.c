@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * complete_host.c: the plain implementation on the host device, for what the plugin turns down: inputs are gathered over the
- * bootstrap piece by piece and reduced in rank order, in fp32 for the 16-bit types; then the plugin's epilogue.
+ * complete_host.c: the plain implementation on the host device, for what the plugin turns down: inputs are gathered
+ * over the bootstrap piece by piece and reduced in rank order, in fp32 for the 16-bit types; then the plugin's
+ * epilogue.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -48,7 +49,8 @@ static uint16_t to_float16(float value) {
   const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
   if (value != value) return 0x7fff;
   if (magnitude >= 0x477ff000) return sign | 0x7c00; /* from halfway between the largest float16 and 65536 */
-  if (magnitude < 0x38800000) {                      /* below the smallest normal float16: let the adder round to 2^-24 */
+  /* below the smallest normal float16: let the adder round to 2^-24 */
+  if (magnitude < 0x38800000) {
     return (uint16_t)(sign | (float_to_bits(bits_to_float(magnitude) + 0.5f) - 0x3f000000));
   }
   return (uint16_t)(sign | (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13);
@@ -62,8 +64,8 @@ static uint16_t to_float16(float value) {
    : (operation) == arfusionMin ? ((a) < (b) ? (a) : (b)) \
                                 : (a) + (b))
 
-/* `type` is an element in memory, `wide` what is computed in; `narrow` wraps an integer after each step, so that `wide` never
- * overflows. */
+/* `type` is an element in memory, `wide` what is computed in; `narrow` wraps an integer after each step, so that `wide`
+ * never overflows. */
 #define DEFINE_REDUCE(name, type, wide, load, narrow, store)                                                      \
   static void reduce_##name(const unsigned char* pieces, size_t stride, int nranks, size_t count,                 \
                             arfusionRedOp_t operation, unsigned char* out) {                                      \
@@ -150,14 +152,16 @@ arfusionResult_t complete_on_host(struct arfusionComm* comm, const arfusionReque
   const size_t row_bytes = (size_t)request->hidden * size;
   const size_t stride = request->inputStride ? (size_t)request->inputStride * size : row_bytes;
   if (!reduce_of(request->dataType)) {
-    return error_set(arfusionInvalidArgument, "request.dataType is %d, which the host device cannot sum", request->dataType);
+    return error_set(arfusionInvalidArgument, "request.dataType is %d, which the host device cannot sum",
+                     request->dataType);
   }
   if ((unsigned)request->operation > arfusionAvg) {
-    return error_set(arfusionInvalidArgument, "request.operation is %d, the host device knows 0 to %d", request->operation,
-                     arfusionAvg);
+    return error_set(arfusionInvalidArgument, "request.operation is %d, the host device knows 0 to %d",
+                     request->operation, arfusionAvg);
   }
   if (comm->nranks > 1 && !comm->bootstrap.allGather) {
-    return error_set(arfusionInvalidUsage, "ranks on several hosts need an allGather of the caller's on the host device");
+    return error_set(arfusionInvalidUsage,
+                     "ranks on several hosts need an allGather of the caller's on the host device");
   }
   if (!request->input) return error_set(arfusionInvalidArgument, "request.input is NULL");
   if (request->pattern == arfusionPatternAllReduce) {
@@ -165,7 +169,8 @@ arfusionResult_t complete_on_host(struct arfusionComm* comm, const arfusionReque
     return sum_rows(comm, request, request->input, row_bytes * (size_t)request->tokens, 0, 1, request->allreduceOut);
   }
   unsigned char* sum = malloc(row_bytes * (size_t)request->tokens);
-  if (!sum) return error_set(arfusionSystemError, "out of memory for the sum (%zu bytes)", row_bytes * (size_t)request->tokens);
+  if (!sum)
+    return error_set(arfusionSystemError, "out of memory for the sum (%zu bytes)", row_bytes * (size_t)request->tokens);
   arfusionResult_t result = sum_rows(comm, request, request->input, row_bytes, stride, request->tokens, sum);
   if (result == arfusionSuccess) {
     arfusionRequest_t after = *request;

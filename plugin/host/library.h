@@ -50,8 +50,8 @@ arfusionResult_t complete_on_cuda(struct arfusionComm* comm, const arfusionReque
 /* The calling thread's current CUDA device. */
 arfusionResult_t cuda_current_device(int* dev);
 
-/* nccl_cuda.c: an NCCL communicator for `comm`, made over its bootstrap by all ranks together. Where there is no libnccl, or
- * ranks share a GPU, it succeeds with comm->nccl NULL. */
+/* nccl_cuda.c: an NCCL communicator for `comm`, made over its bootstrap by all ranks together. Where there is no
+ * libnccl, or ranks share a GPU, it succeeds with comm->nccl NULL. */
 arfusionResult_t nccl_create(struct arfusionComm* comm);
 
 /* Around the caller's ncclComm_t: fills in dev, bootstrap and nccl. */

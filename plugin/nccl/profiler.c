@@ -102,7 +102,8 @@ static arfusionResult_t profiler_init(void** context, uint64_t comm_id, int* mas
     snprintf(comm->facts.name, sizeof comm->facts.name, "%s", comm_name ? comm_name : "");
     result = comm_begin(comm);
   }
-  /* The mask is that of all communicators: one that fails must not silence the others, whose events read it meanwhile. */
+  /* The mask is that of all communicators: one that fails must not silence the others, whose events read it
+   * meanwhile. */
   __atomic_store_n(mask, comms ? NCCL_PROFILER_COLL_API : 0, __ATOMIC_RELAXED);
   if (result != arfusionSuccess) plugin_release();
   pthread_mutex_unlock(&lock);

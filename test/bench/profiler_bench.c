@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * profiler_bench.c: what the plugin as NCCL's profiler adds to the host's time of one allreduce: both events that NCCL
- * sends for a call with the mask that the plugin sets, by the number of different sizes, and from two threads at once on
- * one communicator. Medians; one line a case.
+ * sends for a call with the mask that the plugin sets, by the number of different sizes, and from two threads at once
+ * on one communicator. Medians; one line a case.
  */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# make deps does nothing, and needs no network, when all is there; as an ordinary user without sudo it says what to type.
+# make deps does nothing, and needs no network, when all is there; as an ordinary user without sudo it says what to
+# type.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installed into an empty folder, a C program that opens the plugin by hand and a C++ program that links libarfusion compile against
-# the installed headers and run with only ARFUSION_PLUGIN set.
+# Installed into an empty folder, a C program that opens the plugin by hand and a C++ program that links libarfusion
+# compile against the installed headers and run with only ARFUSION_PLUGIN set.
 set -eu
 [ -z "${SANITIZED:-}" ] || { echo "the programs of others are not sanitized"; exit 77; }
 root=$(mktemp -d)

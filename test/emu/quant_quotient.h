@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/* How many numbers of a 16-bit type get another code: of all that can stand in a token, with its scale, for every largest
- * magnitude that has one of some exponents, the extremes among them. In between nothing changes but exponents. */
+/* How many numbers of a 16-bit type get another code: of all that can stand in a token, with its scale, for every
+ * largest magnitude that has one of some exponents, the extremes among them. In between nothing changes but
+ * exponents. */
 uint64_t quant_quotient_wrong_bf16(void);
 uint64_t quant_quotient_wrong_fp16(void);
 

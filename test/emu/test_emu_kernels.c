@@ -370,9 +370,9 @@ static int heard_of(int rank, uint32_t kind) {
          record->peer < (uint32_t)world.nranks && record_of((int)record->peer)->kind == kind;
 }
 
-/* Whether the record tells that the rank waited in vain, for the missing one: or for a peer that waits itself, in a block
- * that must end before the one that is waited for can begin (never if `resident`, never for row or pack 0, which is of
- * the first block), or, in two-shot, as the owner of a sum. */
+/* Whether the record tells that the rank waited in vain, for the missing one: or for a peer that waits itself, in a
+ * block that must end before the one that is waited for can begin (never if `resident`, never for row or pack 0, which
+ * is of the first block), or, in two-shot, as the owner of a sum. */
 static int timed_out(int rank, int missing, int resident, int k, uint64_t epoch) {
   if (checked) {
     const struct kernel_failure* f = record_of(rank);
@@ -449,8 +449,8 @@ static void schedule_abort(void) {
   world_restore();
 }
 
-/* After some operations, one rank was asked for something else than the others: all of them say so, and what is enqueued
- * after it, graph replays for instance, waits for nobody and writes nothing. */
+/* After some operations, one rank was asked for something else than the others: all of them say so, and what is
+ * enqueued after it, graph replays for instance, waits for nobody and writes nothing. */
 static void schedule_disagree(void) {
   const uint64_t epoch = draw_epoch();
   const int odd = (int)draw((uint32_t)world.nranks);
@@ -480,9 +480,10 @@ static void schedule_disagree(void) {
   for (int r = 0; r < world.nranks; ++r) {
     const struct kernel_failure* f = record_of(r);
     ok &= f->kind == KERNEL_FAILURE_DISAGREE && f->rank == (uint32_t)r && f->token == KERNEL_TOKEN_CHECK &&
-          f->epoch == epoch + (uint64_t)last && f->algorithm == (uint32_t)chosen[last] && f->peer < (uint32_t)world.nranks &&
-          (r == odd ? f->peer != (uint32_t)odd : f->peer == (uint32_t)odd);
-    ok = ok && memcmp(&f->own, &call[r], sizeof f->own) == 0 && memcmp(&f->theirs, &call[f->peer], sizeof f->theirs) == 0;
+          f->epoch == epoch + (uint64_t)last && f->algorithm == (uint32_t)chosen[last] &&
+          f->peer < (uint32_t)world.nranks && (r == odd ? f->peer != (uint32_t)odd : f->peer == (uint32_t)odd);
+    ok = ok && memcmp(&f->own, &call[r], sizeof f->own) == 0 &&
+         memcmp(&f->theirs, &call[f->peer], sizeof f->theirs) == 0;
   }
   if (!ok) records_print();
   expect(ok, "ranks disagree");

@@ -15,7 +15,8 @@ int main() {
   arfusionProperties_t device = {};
   device.size = sizeof device;
   arfusionComm_t comms[ranks];
-  if (arfusionGetProperties(0, &device) != arfusionSuccess) return std::fprintf(stderr, "%s\n", arfusionGetLastError()), 1;
+  if (arfusionGetProperties(0, &device) != arfusionSuccess)
+    return std::fprintf(stderr, "%s\n", arfusionGetLastError()), 1;
   if (!device.isHost) return std::fprintf(stderr, "this example uses host memory: set ARFUSION_DEVICE=host\n"), 77;
   if (arfusionCommInitAll(comms, ranks, nullptr, nullptr) != arfusionSuccess) {
     return std::fprintf(stderr, "%s\n", arfusionGetLastError()), 1;

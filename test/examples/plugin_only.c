@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plugin_only.c: a C program that opens the plugin by hand, as an engine that links nothing would. Two ranks are threads; on the
- * host device the calls are synchronous, so each rank has a thread of its own.
+ * plugin_only.c: a C program that opens the plugin by hand, as an engine that links nothing would. Two ranks are
+ * threads; on the host device the calls are synchronous, so each rank has a thread of its own.
  *
  *   cc plugin_only.c -ldl -lpthread && ARFUSION_DEVICE=host ARFUSION_PLUGIN=/path/to/libarfusion-plugin.so ./a.out
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_kernels.c: µs per fused operation on two GPUs (on one that both ranks share, to compare builds): bf16, two ranks,
- * residual and norm written, dependent launch. A graph of 20 launches, replayed 20 times; of the two ranks' elapsed times
- * the smaller (the rank launched last has not waited for the other's launch), the median of the replays; for each
- * algorithm. Then the host's time of a launch.
+ * bench_kernels.c: µs per fused operation on two GPUs (on one that both ranks share, to compare builds): bf16, two
+ * ranks, residual and norm written, dependent launch. A graph of 20 launches, replayed 20 times; of the two ranks'
+ * elapsed times the smaller (the rank launched last has not waited for the other's launch), the median of the replays;
+ * for each algorithm. Then the host's time of a launch.
  *
  *   bench_kernels [max_blocks [slot_mib]]
  */
@@ -123,7 +123,8 @@ int main(int argc, char** argv) {
                                 .eps = 1e-5f};
     CHECK(cudaDeviceSynchronize());
   }
-  printf("%d GPUs, %d blocks at most; us:          one-shot Lamport   one-shot sync        two-shot\n", gpus, max_blocks);
+  printf("%d GPUs, %d blocks at most; us:          one-shot Lamport   one-shot sync        two-shot\n", gpus,
+         max_blocks);
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
     for (int r = 0; r < 2; ++r) {
       struct kernel_op* op = &ops[r];

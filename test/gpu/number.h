@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * number.h: the data types' numbers, as the numerics contract rounds them, for the tests of this folder and the emulator. Shares
- * nothing with kernels/.
+ * number.h: the data types' numbers, as the numerics contract rounds them, for the tests of this folder and the
+ * emulator. Shares nothing with kernels/.
  */
 #ifndef ARFUSION_TEST_GPU_NUMBER_H_
 #define ARFUSION_TEST_GPU_NUMBER_H_

@@ -365,8 +365,8 @@ static inline void plan_print(const struct kernel_op* op, const unsigned char* f
          (int)op->dtype, (int)op->gamma_dtype, (long long)op->tokens, (long long)op->hidden, (double)op->eps,
          (double)op->weight_bias, op->flags);
   if (op->quant_out) {
-    printf(" quantization %d layout %d group %d tokens from %lld of %lld;", (int)op->quantization, (int)op->scale_layout,
-           op->group_size, (long long)op->first_token, (long long)op->all_tokens);
+    printf(" quantization %d layout %d group %d tokens from %lld of %lld;", (int)op->quantization,
+           (int)op->scale_layout, op->group_size, (long long)op->first_token, (long long)op->all_tokens);
   }
   for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; ++i) {
     if (tensors[i])

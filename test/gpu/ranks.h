@@ -161,10 +161,18 @@ static inline int rows_right(int tokens) {
 }
 
 static inline arfusionRequest_t rows_request(int r, int tokens) {
-  return (arfusionRequest_t){.size = sizeof(arfusionRequest_t), .pattern = arfusionPatternResidualRmsNorm,
-                             .dataType = arfusionBfloat16, .gammaDataType = arfusionBfloat16, .tokens = tokens,
-                             .hidden = HIDDEN, .eps = 1e-5f, .input = memory[r].input, .residualIn = memory[r].residual,
-                             .gamma = memory[r].gamma, .residualOut = memory[r].residual_out, .normOut = memory[r].norm};
+  return (arfusionRequest_t){.size = sizeof(arfusionRequest_t),
+                             .pattern = arfusionPatternResidualRmsNorm,
+                             .dataType = arfusionBfloat16,
+                             .gammaDataType = arfusionBfloat16,
+                             .tokens = tokens,
+                             .hidden = HIDDEN,
+                             .eps = 1e-5f,
+                             .input = memory[r].input,
+                             .residualIn = memory[r].residual,
+                             .gamma = memory[r].gamma,
+                             .residualOut = memory[r].residual_out,
+                             .normOut = memory[r].norm};
 }
 
 static inline int open_descriptors(void) {

@@ -48,10 +48,16 @@ static inline float ref_sum(const void* const* inputs, const int64_t* index, int
 
 /* Step 6 of one row, n[hidden] of the data type. */
 static inline void ref_quant_row(const struct kernel_op* op, int64_t token, const void* n) {
-  const struct reference_quant quant = {.dtype = op->dtype, .quantization = op->quantization, .layout = op->scale_layout,
-                                        .group = op->group_size, .tokens = 1, .hidden = op->hidden,
-                                        .first_token = op->first_token + token, .all_tokens = op->all_tokens,
-                                        .scale = op->quant_scale ? *op->quant_scale : 0.0f, .scales = op->scale_out};
+  const struct reference_quant quant = {.dtype = op->dtype,
+                                        .quantization = op->quantization,
+                                        .layout = op->scale_layout,
+                                        .group = op->group_size,
+                                        .tokens = 1,
+                                        .hidden = op->hidden,
+                                        .first_token = op->first_token + token,
+                                        .all_tokens = op->all_tokens,
+                                        .scale = op->quant_scale ? *op->quant_scale : 0.0f,
+                                        .scales = op->scale_out};
   const int64_t bytes = op->quantization == arfusionQuantNvfp4 ? op->hidden / 2 : op->hidden;
   reference_quant(&quant, n, (unsigned char*)op->quant_out + token * bytes);
 }
@@ -74,7 +80,8 @@ static inline void ref_epilogue_row(const struct kernel_op* op, int64_t token, f
     ref_store(s, i, s[i] * scale * weight, op->dtype);
   }
   const size_t size = (size_t)kernel_element_size(op->dtype);
-  if (op->norm_out) memcpy((char*)op->norm_out + (size_t)(token * op->norm_out_stride) * size, s, (size_t)op->hidden * size);
+  if (op->norm_out)
+    memcpy((char*)op->norm_out + (size_t)(token * op->norm_out_stride) * size, s, (size_t)op->hidden * size);
   if (op->quant_out) ref_quant_row(op, token, s);
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Reads what `ptxas -v` says and prints a line a kernel and architecture: registers, shared memory, stack, spills. Exit 1 if
-# a kernel spills or has a stack, or if there is none, since it did not compile.
+# Reads what `ptxas -v` says and prints a line a kernel and architecture: registers, shared memory, stack, spills. Exit
+# 1 if a kernel spills or has a stack, or if there is none, since it did not compile.
 c++filt | awk '
   /Compiling entry function/ {
     line = $0

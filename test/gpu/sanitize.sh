@@ -5,7 +5,8 @@
 #
 #   bash test/gpu/sanitize.sh [OUTDIR]       OUTDIR: for the logs (a new one). B: the build folder (build)
 #
-# racecheck needs kernels that it can follow: `make RACECHECK=1 BUILDDIR=$B/racecheck all $B/racecheck/test/gpu/test_soak_cuda`.
+# racecheck needs kernels that it can follow: `make RACECHECK=1 BUILDDIR=$B/racecheck all
+# $B/racecheck/test/gpu/test_soak_cuda`.
 #
 # Ranks are processes in all of it. Under these tools a process may have to wait for the end of each kernel that it
 # launches before it can launch another, from whatever thread; a kernel that waits for one of a peer in the same

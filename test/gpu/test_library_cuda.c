@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_library_cuda.c: libarfusion on two GPUs with NCCL: what the plugin takes, what NCCL and the epilogue complete, eagerly and
- * captured, and communicators made from an ncclComm_t. Each rank is a thread.
+ * test_library_cuda.c: libarfusion on two GPUs with NCCL: what the plugin takes, what NCCL and the epilogue complete,
+ * eagerly and captured, and communicators made from an ncclComm_t. Each rank is a thread.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -87,13 +87,23 @@ static int call_rows_strided(int r) {
   return call(r, &request);
 }
 static int call_sum(int r) {
-  arfusionRequest_t request = {.size = sizeof request, .pattern = arfusionPatternAllReduce, .dataType = arfusionBfloat16,
-                               .tokens = 7, .hidden = 1001, .input = memory[r].input, .allreduceOut = memory[r].sum};
+  arfusionRequest_t request = {.size = sizeof request,
+                               .pattern = arfusionPatternAllReduce,
+                               .dataType = arfusionBfloat16,
+                               .tokens = 7,
+                               .hidden = 1001,
+                               .input = memory[r].input,
+                               .allreduceOut = memory[r].sum};
   return call(r, &request);
 }
 static int call_max(int r) {
-  arfusionRequest_t request = {.size = sizeof request, .pattern = arfusionPatternAllReduce, .dataType = arfusionBfloat16,
-                               .operation = arfusionMax, .tokens = 1, .hidden = HIDDEN, .input = memory[r].input,
+  arfusionRequest_t request = {.size = sizeof request,
+                               .pattern = arfusionPatternAllReduce,
+                               .dataType = arfusionBfloat16,
+                               .operation = arfusionMax,
+                               .tokens = 1,
+                               .hidden = HIDDEN,
+                               .input = memory[r].input,
                                .allreduceOut = memory[r].sum};
   return call(r, &request);
 }
@@ -173,7 +183,8 @@ static void run_all(int taken) {
   RUN(call_max, max_right(), 0, "a maximum, which is NCCL's");
   RUN(call_captured, rows_right(40), taken, "captured");
   outputs_clear();
-  expect(both(call_hidden_12) && rows_are(memory[0].norm, want_norm, 0), "what nobody can do is an error, and nothing is written");
+  expect(both(call_hidden_12) && rows_are(memory[0].norm, want_norm, 0),
+         "what nobody can do is an error, and nothing is written");
 }
 
 static void* nccl_comms[RANKS];

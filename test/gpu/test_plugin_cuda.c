@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_plugin_cuda.c: the plugin's table on two GPUs: set-up, capture, failures, and what it leaves behind. One thread drives
- * both ranks, since calls are asynchronous. Streams and sizes: test_streams_cuda.c.
+ * test_plugin_cuda.c: the plugin's table on two GPUs: set-up, capture, failures, and what it leaves behind. One thread
+ * drives both ranks, since calls are asynchronous. Streams and sizes: test_streams_cuda.c.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -55,7 +55,8 @@ static void test_set_up(void) {
   printf("set-up with the default workspace: %.2f s\n", seconds() - start);
   arfusionCapacity_t capacity = {.size = sizeof capacity};
   CHECK(plugin->commGetCapacity(comms[0], &capacity));
-  expect(capacity.maxRequestBytes == 16384ll * 8192 * 2 && capacity.workspaceBytes <= 288 << 20, "the default capacity");
+  expect(capacity.maxRequestBytes == 16384ll * 8192 * 2 && capacity.workspaceBytes <= 288 << 20,
+         "the default capacity");
   close_comms();
 }
 
@@ -145,7 +146,8 @@ static void test_nothing_is_left(void) {
   close_comms();
   CHECK(cudaMemGetInfo(&before, &total));
   const int descriptors = open_descriptors();
-  const arfusionConfig_t config = {.size = sizeof config, .maxTokens = 64, .hidden = HIDDEN, .dataType = arfusionBfloat16};
+  const arfusionConfig_t config = {
+      .size = sizeof config, .maxTokens = 64, .hidden = HIDDEN, .dataType = arfusionBfloat16};
   for (int k = 0; k < 30; ++k) {
     open_comms(&config);
     enqueue_rows(4, 0, 0);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# arfusion-topo on a machine with GPUs: every command, its times, and whether NCCL and hwloc's own programs accept what it
-# exports.
+# arfusion-topo on a machine with GPUs: every command, its times, and whether NCCL and hwloc's own programs accept what
+# it exports.
 #
 #   bash test/gpu/topo.sh OUTDIR        B: the build folder (build)
 #

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks the models with spin. Each must hold with 2 and with 3 ranks; each broken variant that its head names (Broken: ...)
-# must be found out with one of them. Ends with `N passed, N failed`. Environment: B (a folder to build in), CC.
+# Checks the models with spin. Each must hold with 2 and with 3 ranks; each broken variant that its head names (Broken:
+# ...) must be found out with one of them. Ends with `N passed, N failed`. Environment: B (a folder to build in), CC.
 set -u
 passed=0 failed=0
 B=$(realpath -m "${B:-build/model}")

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Applies each of the given patches to a copy of the sources and runs a test there, which must fail: the one that the patch's
-# head names, `Test: PROGRAM [FUNCTION]`, else that of the emulated kernels. PROGRAM is one of test/unit. FUNCTION is the
-# cmocka test that must be among those that fail, unless the program dies or does not end. Nothing is counted for a test that
-# also fails without a mutation. A patch that does not apply, or does not build, is an error. A test whose
-# FUNCTION is skipped (it needs root) proves nothing: the patch is skipped, too. Ends with `N passed, N failed, N skipped`.
-# Environment: B (a folder for the copies), MAKE, JOBS (mutations at a time).
+# Applies each of the given patches to a copy of the sources and runs a test there, which must fail: the one that the
+# patch's head names, `Test: PROGRAM [FUNCTION]`, else that of the emulated kernels. PROGRAM is one of test/unit.
+# FUNCTION is the cmocka test that must be among those that fail, unless the program dies or does not end. Nothing is
+# counted for a test that also fails without a mutation. A patch that does not apply, or does not build, is an error. A
+# test whose FUNCTION is skipped (it needs root) proves nothing: the patch is skipped, too. Ends with `N passed, N
+# failed, N skipped`. Environment: B (a folder for the copies), MAKE, JOBS (mutations at a time).
 set -u
 passed=0 failed=0 skipped=0
 B=$(realpath -m "${B:-build/mutations}")

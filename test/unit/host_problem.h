@@ -160,7 +160,8 @@ static void problem_free(struct problem* p) {
   free(p->norm);
 }
 
-static inline struct problem problem_flat(arfusionDataType_t dtype, int nranks, int64_t count, enum kind kind, uint64_t seed) {
+static inline struct problem problem_flat(arfusionDataType_t dtype, int nranks, int64_t count, enum kind kind,
+                                          uint64_t seed) {
   struct problem p = {.pattern = arfusionPatternAllReduce, .dtype = dtype, .nranks = nranks, .kind = kind, .tokens = 1,
                       .hidden = count, .seed = seed};
   problem_solve(&p);

@@ -119,7 +119,8 @@ void support_setting(const char* name, const char* value) {
 void support_use_plugin(void) {
   char path[4096] = "";
   if (readlink("/proc/self/exe", path, sizeof path - 64) < 0) perror("readlink");
-  for (int level = 0; level < 3 && strrchr(path, '/'); ++level) *strrchr(path, '/') = '\0'; /* BUILDDIR/test/unit/test_... */
+  /* BUILDDIR/test/unit/test_... */
+  for (int level = 0; level < 3 && strrchr(path, '/'); ++level) *strrchr(path, '/') = '\0';
   strcat(path, "/libarfusion-plugin.so");
   support_setting("ARFUSION_PLUGIN", path);
 }
@@ -161,7 +162,8 @@ float support_input(int rank, int64_t element) { return (float)((element * 7 + r
 float support_residual(int64_t element) { return (float)(element * 3 % 17 - 8); }
 float support_gamma(int64_t column) { return 0.5f + (float)(column % 9) * 0.25f; }
 
-void support_reference(int nranks, int with_residual, int64_t tokens, int64_t hidden, float* residual_out, float* norm_out) {
+void support_reference(int nranks, int with_residual, int64_t tokens, int64_t hidden, float* residual_out,
+                       float* norm_out) {
   for (int64_t t = 0; t < tokens; ++t) {
     double squares = 0;
     for (int64_t c = 0; c < hidden; ++c) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * support.h: what the tests of the plugin's table and of libarfusion share: ranks as threads or forked processes, a logger that
- * keeps quiet, and a small operation whose result is known.
+ * support.h: what the tests of the plugin's table and of libarfusion share: ranks as threads or forked processes, a
+ * logger that keeps quiet, and a small operation whose result is known.
  */
 #ifndef ARFUSION_TEST_SUPPORT_H_
 #define ARFUSION_TEST_SUPPORT_H_
@@ -58,7 +58,8 @@ float support_gamma(int64_t column);
 
 /* residual_out and norm_out of `tokens` rows, computed in double. eps is SUPPORT_EPS. */
 #define SUPPORT_EPS 1e-5f
-void support_reference(int nranks, int with_residual, int64_t tokens, int64_t hidden, float* residual_out, float* norm_out);
+void support_reference(int nranks, int with_residual, int64_t tokens, int64_t hidden, float* residual_out,
+                       float* norm_out);
 
 /* Largest difference between two rows, relative to 1 + |b|. */
 double support_distance(const float* a, const float* b, int64_t count);

@@ -59,7 +59,8 @@ void driver_end(struct driver_comm* comm) {
 /* What `comm` is told when an event begins, if one of `kinds` is asked for. */
 static void* start(struct driver_comm* comm, int kinds, struct event* event) {
   void* handle = NULL;
-  if (__atomic_load_n(&comm->driver->mask, __ATOMIC_RELAXED) & kinds) CHECK(comm->driver->profiler->start(comm->context, &handle, event) == 0);
+  if (__atomic_load_n(&comm->driver->mask, __ATOMIC_RELAXED) & kinds)
+    CHECK(comm->driver->profiler->start(comm->context, &handle, event) == 0);
   return handle;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_abi_bad_init.c: communicators that cannot be made: arguments that are wrong, ranks that disagree, that are missing, that
- * leave or that have no resources. All ranks that are there get the error, within the time limit, and nothing is left over.
+ * test_abi_bad_init.c: communicators that cannot be made: arguments that are wrong, ranks that disagree, that are
+ * missing, that leave or that have no resources. All ranks that are there get the error, within the time limit, and
+ * nothing is left over.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -98,7 +99,8 @@ static void wrong_configurations_are_errors_that_name_the_field(void** state) {
       {{.maxTokens = 8, .hidden = 64, .dataType = arfusionInt8}, "config.dataType is 0|float16|float32|bfloat16"},
       {{.maxTokens = 8, .hidden = 64, .dataType = arfusionFloat64}, "config.dataType is 8"},
       {{.maxTokens = 8, .hidden = 64, .dataType = (arfusionDataType_t)-1}, "config.dataType is -1"},
-      {{.maxTokens = INT64_MAX, .hidden = 64, .dataType = arfusionFloat32}, "config.maxTokens x config.hidden|addressed"},
+      {{.maxTokens = INT64_MAX, .hidden = 64, .dataType = arfusionFloat32},
+       "config.maxTokens x config.hidden|addressed"},
       {{.maxTokens = 8, .hidden = 64, .dataType = arfusionFloat32, .reserved = 3}, "config.reserved is 3|0"},
       {{.reserved = 3}, "config.reserved is 3|0"},
   };
@@ -190,8 +192,8 @@ static arfusionResult_t meet_in(void* own, int rank, const struct meeting* meeti
   arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap};
   void* comm = NULL;
   const int nranks = odd && meeting->odd_nranks ? meeting->odd_nranks : meeting->nranks;
-  arfusionResult_t result =
-      plugin->bootstrapUniqueId(own, &meeting->id, nranks, odd && meeting->odd_number ? meeting->odd_number : rank, &bootstrap);
+  arfusionResult_t result = plugin->bootstrapUniqueId(
+      own, &meeting->id, nranks, odd && meeting->odd_number ? meeting->odd_number : rank, &bootstrap);
   if (result != arfusionSuccess) return result;
   const int before = support_descriptors();
   const arfusionConfig_t* config = odd && meeting->odd_config.size ? &meeting->odd_config : &meeting->config;
@@ -327,7 +329,8 @@ static void ranks_outside_are_errors_at_once(void** state) {
     int nranks, rank;
     const char* words;
   } wrong[] = {
-      {2, 2, "rank is 2|1"}, {2, -1, "rank is -1|0"}, {0, 0, "nranks is 0|1"}, {-1, 0, "nranks is -1|1"}, {1 << 20, 0, "65536"},
+      {2, 2, "rank is 2|1"},     {2, -1, "rank is -1|0"}, {0, 0, "nranks is 0|1"},
+      {-1, 0, "nranks is -1|1"}, {1 << 20, 0, "65536"},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
     assert_int_equal(plugin->bootstrapUniqueId(ctx, &meeting.id, wrong[i].nranks, wrong[i].rank, &bootstrap),

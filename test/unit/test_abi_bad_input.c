@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_abi_bad_input.c: requests that are wrong, that are turned down, and that look wrong but are allowed, on two ranks of the
- * host device. After each one nothing has been written and the communicator still works. What is wrong with a
- * communicator's making is in test_abi_bad_init.c.
+ * test_abi_bad_input.c: requests that are wrong, that are turned down, and that look wrong but are allowed, on two
+ * ranks of the host device. After each one nothing has been written and the communicator still works. What is wrong
+ * with a communicator's making is in test_abi_bad_init.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,8 +20,17 @@ static const arfusionPlugin_v1_t* const plugin = &arfusionPlugin_v1;
 enum { NRANKS = 2, TOKENS = 3, HIDDEN = 64, ROW = HIDDEN * 4, MAX_SETS = 5 };
 
 /* Where tensors are in each rank's arena, in bytes. */
-enum { INPUT = 0, RESIDUAL_IN = 8192, GAMMA = 16384, RESIDUAL_OUT = 24576, NORM_OUT = 32768, OTHER = 40960, SCALE = 49152, SCALES = 53248,
-       ARENA = 65536 };
+enum {
+  INPUT = 0,
+  RESIDUAL_IN = 8192,
+  GAMMA = 16384,
+  RESIDUAL_OUT = 24576,
+  NORM_OUT = 32768,
+  OTHER = 40960,
+  SCALE = 49152,
+  SCALES = 53248,
+  ARENA = 65536
+};
 enum { NOWHERE = -1 };
 
 static _Alignas(64) unsigned char arenas[NRANKS][ARENA];
@@ -160,7 +169,9 @@ static const struct wrong wrong_local[] = {
     {ROWS, {P(normOut, INPUT + 4)}, "request.normOut overlaps request.input"},
     {ROWS, {P(normOut, INPUT), I(normOutStride, HIDDEN + 4)}, "request.normOut overlaps request.input"},
     {ROWS, {P(residualOut, RESIDUAL_IN + 4)}, "request.residualOut overlaps request.residualIn"},
-    {ROWS, {P(residualOut, RESIDUAL_IN), I(residualInStride, 2 * HIDDEN)}, "request.residualOut overlaps request.residualIn"},
+    {ROWS,
+     {P(residualOut, RESIDUAL_IN), I(residualInStride, 2 * HIDDEN)},
+     "request.residualOut overlaps request.residualIn"},
     {ROWS, {P(normOut, RESIDUAL_IN)}, "request.normOut overlaps request.residualIn"},
     {ROWS, {P(normOut, RESIDUAL_IN), P(residualOut, NOWHERE)}, "request.normOut overlaps request.residualIn"},
     {ROWS, {P(normOut, GAMMA)}, "request.normOut overlaps request.gamma"},
@@ -176,31 +187,43 @@ static const struct wrong wrong_local[] = {
     {ROWS, {QUANT(Fp8), P(quantOut, OTHER)}, "request.fp8Scale is NULL|quantization 1"},
     {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(nvfp4GlobalScale, SCALE)}, "request.fp8Scale is NULL"},
     {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, SCALE + 2)}, "request.fp8Scale is|not aligned|4 bytes"},
-    {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, SCALE), P(scaleOut, SCALES)}, "request.scaleOut is not NULL|fp8"},
+    {ROWS,
+     {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, SCALE), P(scaleOut, SCALES)},
+     "request.scaleOut is not NULL|fp8"},
     {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, SCALE), P(gamma, NOWHERE)}, "request.gamma is NULL"},
-    {ROWS, {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, OTHER + TOKENS * HIDDEN - 4)}, "request.quantOut overlaps request.fp8Scale"},
+    {ROWS,
+     {QUANT(Fp8), P(quantOut, OTHER), P(fp8Scale, OTHER + TOKENS * HIDDEN - 4)},
+     "request.quantOut overlaps request.fp8Scale"},
     {ROWS, {QUANT(Fp8), P(quantOut, INPUT), P(fp8Scale, SCALE)}, "request.quantOut overlaps request.input"},
     {ROWS, {QUANT(Fp8), P(quantOut, NORM_OUT + 1), P(fp8Scale, SCALE)}, "request.normOut overlaps request.quantOut"},
     {ROWS, {QUANT(Fp8Token), P(scaleOut, SCALES)}, "request.quantOut is NULL|quantization 2"},
     {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER)}, "request.scaleOut is NULL|quantization 2"},
     {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER), P(scaleOut, SCALES + 1)}, "request.scaleOut is|not aligned|4 bytes"},
-    {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER), P(scaleOut, OTHER + TOKENS * HIDDEN - 4)},
+    {ROWS,
+     {QUANT(Fp8Token), P(quantOut, OTHER), P(scaleOut, OTHER + TOKENS * HIDDEN - 4)},
      "request.quantOut overlaps request.scaleOut"},
     {ROWS, {QUANT(Fp8Token), P(quantOut, OTHER), P(scaleOut, GAMMA)}, "request.scaleOut overlaps request.gamma"},
     {ROWS, {QUANT(Fp8Group), I(groupSize, 8), P(quantOut, OTHER)}, "request.scaleOut is NULL|quantization 3"},
     {ROWS, {QUANT(Fp8Group), I(groupSize, 8), P(scaleOut, OTHER)}, "request.quantOut is NULL|quantization 3"},
-    {ROWS, {QUANT(Fp8Group), I(groupSize, 8), P(quantOut, OTHER + 24), P(scaleOut, OTHER)}, /* 7 words: the last byte */
+    {ROWS,
+     {QUANT(Fp8Group), I(groupSize, 8), P(quantOut, OTHER + 24), P(scaleOut, OTHER)}, /* 7 words: the last byte */
      "request.quantOut overlaps request.scaleOut"},
-    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(scaleOut, SCALES)},
+    {ROWS,
+     {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(scaleOut, SCALES)},
      "request.nvfp4GlobalScale is NULL|quantization 4"},
-    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(nvfp4GlobalScale, SCALE)},
+    {ROWS,
+     {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(nvfp4GlobalScale, SCALE)},
      "request.scaleOut is NULL|quantization 4"},
-    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(scaleOut, SCALES), P(nvfp4GlobalScale, SCALE)},
+    {ROWS,
+     {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(scaleOut, SCALES), P(nvfp4GlobalScale, SCALE)},
      "request.quantOut is NULL|quantization 4"},
-    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(scaleOut, SCALES), P(nvfp4GlobalScale, SCALE + 1)},
+    {ROWS,
+     {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(scaleOut, SCALES),
+      P(nvfp4GlobalScale, SCALE + 1)},
      "request.nvfp4GlobalScale is|not aligned|4 bytes"},
-    {ROWS, {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(scaleOut, OTHER + TOKENS * HIDDEN / 2 - 1),
-            P(nvfp4GlobalScale, SCALE)},
+    {ROWS,
+     {QUANT(Nvfp4), I(dataType, arfusionBfloat16), P(quantOut, OTHER), P(scaleOut, OTHER + TOKENS * HIDDEN / 2 - 1),
+      P(nvfp4GlobalScale, SCALE)},
      "request.quantOut overlaps request.scaleOut"},
     /* pattern allreduce */
     {FLAT, {P(input, NOWHERE)}, "request.input is NULL"},
@@ -218,7 +241,9 @@ static const struct wrong wrong_local[] = {
     /* What others would have to do is looked at as well. */
     {FLAT, {I(operation, arfusionMax), P(allreduceOut, INPUT + 4)}, "request.allreduceOut overlaps request.input"},
     {FLAT, {I(dataType, arfusionFloat64), P(input, INPUT + 4)}, "request.input is|not aligned|8 bytes"},
-    {FLAT, {I(dataType, arfusionFloat64), P(allreduceOut, INPUT + 2 * TOKENS * ROW - 8)}, "request.allreduceOut overlaps"},
+    {FLAT,
+     {I(dataType, arfusionFloat64), P(allreduceOut, INPUT + 2 * TOKENS * ROW - 8)},
+     "request.allreduceOut overlaps"},
     {FLAT, {I(dataType, arfusionInt8), P(normOut, NORM_OUT)}, "request.normOut is not NULL"},
 };
 
@@ -346,7 +371,11 @@ static const struct turned_down {
     {ROWS, {I(gammaDataType, arfusionInt32)}, arfusionReasonGammaDataType, 2, 7},
     {ROWS, {I(hidden, 3)}, arfusionReasonHiddenAlignment, 12, 16},
     {ROWS, {I(hidden, 66)}, arfusionReasonHiddenAlignment, 264, 16},
-    {ROWS, {I(hidden, ARFUSION_MAX_HIDDEN + 4)}, arfusionReasonHiddenTooLarge, ARFUSION_MAX_HIDDEN + 4, ARFUSION_MAX_HIDDEN},
+    {ROWS,
+     {I(hidden, ARFUSION_MAX_HIDDEN + 4)},
+     arfusionReasonHiddenTooLarge,
+     ARFUSION_MAX_HIDDEN + 4,
+     ARFUSION_MAX_HIDDEN},
     {ROWS, {I(tokens, 17)}, arfusionReasonWorkspace, 17 * ROW, 16 * ROW},
     {ROWS, {I(tokens, 1), I(hidden, 1028)}, arfusionReasonWorkspace, 4112, 4096},
     {FLAT, {I(tokens, 1), I(hidden, 1025)}, arfusionReasonWorkspace, 4100, 4096},
@@ -357,7 +386,9 @@ static const struct turned_down {
     {ROWS, {I(quantization, arfusionQuantNvfp4)}, arfusionReasonQuantDataType, 4, 7},
     {ROWS,
      {I(quantization, arfusionQuantNvfp4), I(dataType, arfusionBfloat16), I(hidden, 8)},
-     arfusionReasonHiddenAlignment, 8, 16},
+     arfusionReasonHiddenAlignment,
+     8,
+     16},
 };
 
 static void check_turned_down(const struct turned_down* turned) {
@@ -412,7 +443,8 @@ static void the_epilogue_refuses_what_it_cannot_do(void** state) {
   assert_int_equal(plugin->epilogue(comms[0], &flat, NULL), arfusionInvalidArgument);
   assert_true(support_text_has(plugin->getLastError(), "request.pattern is 0|residual_rmsnorm"));
   const arfusionRequest_t nothing = request_make(
-      ROWS, (struct set[MAX_SETS]){I(tokens, 0), P(input, NOWHERE), P(normOut, NOWHERE), P(residualOut, NOWHERE)}, NULL);
+      ROWS, (struct set[MAX_SETS]){I(tokens, 0), P(input, NOWHERE), P(normOut, NOWHERE), P(residualOut, NOWHERE)},
+      NULL);
   assert_int_equal(plugin->epilogue(comms[0], &nothing, NULL), arfusionSuccess);
 }
 
@@ -426,7 +458,8 @@ static const struct allowed {
     {ROWS, {P(residualOut, RESIDUAL_IN)}},
     {ROWS, {P(normOut, INPUT), P(residualOut, RESIDUAL_IN)}},
     {ROWS, {P(normOut, INPUT), I(inputStride, 80), I(normOutStride, 80)}},
-    {ROWS, {P(normOut, INPUT), I(inputStride, 80), I(normOutStride, 96), I(tokens, 1)}}, /* strides of one row say nothing */
+    /* strides of one row say nothing */
+    {ROWS, {P(normOut, INPUT), I(inputStride, 80), I(normOutStride, 96), I(tokens, 1)}},
     {ROWS, {P(normOut, NOWHERE)}},
     {ROWS, {P(normOut, NOWHERE), P(gamma, NOWHERE)}},
     {ROWS, {P(residualOut, NOWHERE)}},
@@ -467,7 +500,8 @@ static const struct allowed {
 enum { MOST_ELEMENTS = 1024 };
 
 static void rows_put(void* to, int64_t stride, const float* from, int64_t tokens, int64_t hidden) {
-  for (int64_t t = 0; t < tokens; ++t) memcpy((float*)to + t * (stride ? stride : hidden), from + t * hidden, (size_t)hidden * 4);
+  for (int64_t t = 0; t < tokens; ++t)
+    memcpy((float*)to + t * (stride ? stride : hidden), from + t * hidden, (size_t)hidden * 4);
 }
 
 static int rows_are(const void* rows, int64_t stride, const float* expected, const arfusionRequest_t* request) {
@@ -486,7 +520,8 @@ static void outputs_copy(const arfusionRequest_t* request, const unsigned char* 
     if (!outputs[i]) continue;
     const size_t at = (size_t)((const unsigned char*)outputs[i] - arena), row = (size_t)request->hidden * 4;
     const size_t stride = strides[i] ? (size_t)strides[i] * 4 : row;
-    for (size_t t = 0; t < (size_t)request->tokens; ++t) memcpy(expected + at + t * stride, arena + at + t * stride, row);
+    for (size_t t = 0; t < (size_t)request->tokens; ++t)
+      memcpy(expected + at + t * stride, arena + at + t * stride, row);
   }
   const void* const quantized[] = {request->quantOut, request->scaleOut};
   const int64_t bytes[] = {arfusionQuantOutBytes(request), arfusionScaleOutBytes(request)};
@@ -506,7 +541,8 @@ static arfusionResult_t allowed_run(int rank, void* argument, struct support_out
   const arfusionRequest_t request = request_make(form->base, form->sets, arena);
   const int64_t tokens = request.tokens, hidden = request.hidden;
   for (int64_t i = 0; i < tokens * hidden; ++i) values[i] = support_residual(i);
-  if (request.residualIn) rows_put((void*)(uintptr_t)request.residualIn, request.residualInStride, values, tokens, hidden);
+  if (request.residualIn)
+    rows_put((void*)(uintptr_t)request.residualIn, request.residualInStride, values, tokens, hidden);
   for (int64_t i = 0; i < tokens * hidden; ++i) values[i] = support_input(rank, i);
   rows_put((void*)(uintptr_t)request.input, request.inputStride, values, tokens, hidden);
   for (int64_t c = 0; c < hidden; ++c) values[c] = support_gamma(c);
@@ -537,8 +573,8 @@ static void what_is_allowed_is_done_and_nothing_else_is_touched(void** state) {
     for (int r = 0; r < NRANKS; ++r) {
       const struct support_outcome* rank = &outcomes[r];
       if (rank->result == arfusionSuccess && rank->value[0] && rank->value[1] && rank->value[2]) continue;
-      fail_msg("allowed[%zu] on rank %d: result %d (%s), route %s, outputs %s, the rest %s", i, r, rank->result, rank->text,
-               rank->value[0] ? "right" : "wrong", rank->value[1] ? "right" : "wrong",
+      fail_msg("allowed[%zu] on rank %d: result %d (%s), route %s, outputs %s, the rest %s", i, r, rank->result,
+               rank->text, rank->value[0] ? "right" : "wrong", rank->value[1] ? "right" : "wrong",
                rank->value[2] ? "untouched" : "touched");
     }
   }

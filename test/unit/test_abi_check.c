@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_abi_check.c: ranks that are asked for different things, with ARFUSION_CHECK=1 and without, and the numbers of NaNs
- * that ARFUSION_COUNT_NAN=1 counts. On the host device; on GPUs: test_watchdog_cuda.c.
+ * test_abi_check.c: ranks that are asked for different things, with ARFUSION_CHECK=1 and without, and the numbers of
+ * NaNs that ARFUSION_COUNT_NAN=1 counts. On the host device; on GPUs: test_watchdog_cuda.c.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -49,7 +49,8 @@ static int tear_down(void** state) {
 }
 
 static void comms_make(void* ctx, void** comms, int64_t tokens) {
-  const arfusionConfig_t config = {.size = sizeof config, .maxTokens = tokens, .hidden = 64, .dataType = arfusionFloat32};
+  const arfusionConfig_t config = {
+      .size = sizeof config, .maxTokens = tokens, .hidden = 64, .dataType = arfusionFloat32};
   assert_int_equal(plugin->commInitAll(ctx, NRANKS, NULL, &config, comms), arfusionSuccess);
 }
 
@@ -296,8 +297,9 @@ static void a_call_more_is_missed(void** state) {
       assert_true(outcomes[r].seconds < 3);
       if (strstr(calls.text[r], "failed first")) continue; /* told by the other one */
       timed_out = 1;
-      assert_true(support_text_has(calls.text[r], with ? "waited for rank 1|time-out|what it was asked for|less often"
-                                                       : "waited for rank 1|time-out|asked for something else|ARFUSION_CHECK=1"));
+      assert_true(support_text_has(calls.text[r],
+                                   with ? "waited for rank 1|time-out|what it was asked for|less often"
+                                        : "waited for rank 1|time-out|asked for something else|ARFUSION_CHECK=1"));
     }
     assert_true(timed_out);
     comms_end(comms);
@@ -393,8 +395,8 @@ static void element_put(void* tensor, arfusionDataType_t dtype, int64_t i, uint3
   memcpy((char*)tensor + (size_t)i * size, &bits, size);
 }
 
-/* Rank 1's input has NaNs in row 1 (two, one of them where rank 2 has one, too), the residual has one in row 2. What lies
- * between the rows is all NaNs, which are nobody's, as are infinities. */
+/* Rank 1's input has NaNs in row 1 (two, one of them where rank 2 has one, too), the residual has one in row 2. What
+ * lies between the rows is all NaNs, which are nobody's, as are infinities. */
 static arfusionResult_t nan_rank(int rank, void* argument, struct support_outcome* outcome) {
   enum { ROWS = 3, COLUMNS = 64 };
   const struct nan_run* run = argument;
@@ -402,7 +404,9 @@ static arfusionResult_t nan_rank(int rank, void* argument, struct support_outcom
   char input[4 * ROWS * 80], residual[4 * ROWS * 80], gamma[4 * COLUMNS], y[4 * ROWS * 80], norm[4 * ROWS * 80];
   unsigned char quantized[ROWS * COLUMNS];
   arfusionRoute_t route = {.size = sizeof route};
-  const uint32_t infinity = run->dtype == arfusionFloat32 ? 0x7f800000u : run->dtype == arfusionBfloat16 ? 0x7f80 : 0x7c00;
+  const uint32_t infinity = run->dtype == arfusionFloat32    ? 0x7f800000u
+                            : run->dtype == arfusionBfloat16 ? 0x7f80
+                                                             : 0x7c00;
   (void)outcome;
   memset(input, 0xff, sizeof input);
   memset(residual, 0xff, sizeof residual);
@@ -417,8 +421,14 @@ static arfusionResult_t nan_rank(int rank, void* argument, struct support_outcom
   if (rank == 1) element_put(input, run->dtype, stride + 63, nan_bits(run->dtype, 2));
   element_put(input, run->dtype, 7, infinity);
   element_put(residual, run->dtype, 2 * stride, nan_bits(run->dtype, 0));
-  arfusionRequest_t request = {.size = sizeof request, .pattern = run->pattern, .dataType = run->dtype,
-                               .gammaDataType = run->dtype, .tokens = ROWS, .hidden = COLUMNS, .eps = 1e-5f, .input = input};
+  arfusionRequest_t request = {.size = sizeof request,
+                               .pattern = run->pattern,
+                               .dataType = run->dtype,
+                               .gammaDataType = run->dtype,
+                               .tokens = ROWS,
+                               .hidden = COLUMNS,
+                               .eps = 1e-5f,
+                               .input = input};
   if (rows) {
     request.quantization = arfusionQuantFp8;
     request.fp8Scale = &fp8_scale;
@@ -464,7 +474,8 @@ static void nans_are_counted_where_they_came_in(void** state) {
         assert_int_equal(outcomes[r].result, arfusionSuccess);
         run.inputs[r] += r == 1 ? 2 : r == 2;
         run.residuals[r] += rows ? 1 : 0;
-        /* y: two of row 1, one of row 2. norm_out and its codes: all of both rows, and of row 0 where infinity met 1 / infinity. */
+        /* y: two of row 1, one of row 2. norm_out and its codes: all of both rows, and of row 0 where infinity met 1 /
+         * infinity. */
         run.outputs[r] += rows ? 3 + 2 * (64 + 64 + 1) : 2;
       }
       check_counters(comms, &run);

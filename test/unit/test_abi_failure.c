@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_abi_failure.c: communicators that fail while they are used: aborts, time-outs, ranks that die. Nobody waits longer than
- * promised, everybody learns why, and nobody else is harmed.
+ * test_abi_failure.c: communicators that fail while they are used: aborts, time-outs, ranks that die. Nobody waits
+ * longer than promised, everybody learns why, and nobody else is harmed.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -110,7 +110,8 @@ static void check_failed(void* comm, arfusionResult_t expected, const char* word
   request.operation = arfusionSum; /* what needs no other rank goes on */
   assert_int_equal(plugin->route(comm, &request, &route), arfusionSuccess);
   assert_int_equal(plugin->epilogue(comm, &request, NULL), arfusionSuccess);
-  assert_int_equal(plugin->commGetCapacity(comm, &(arfusionCapacity_t){.size = sizeof(arfusionCapacity_t)}), arfusionSuccess);
+  assert_int_equal(plugin->commGetCapacity(comm, &(arfusionCapacity_t){.size = sizeof(arfusionCapacity_t)}),
+                   arfusionSuccess);
 }
 
 /* ---------------------------------------------------------------- aborts */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_abi_lifecycle.c: contexts and communicators from init to finalize, as hosts of all kinds make them: in threads and in
- * processes, over every bootstrap, many times. What one does with them is in test_abi_use.c.
+ * test_abi_lifecycle.c: contexts and communicators from init to finalize, as hosts of all kinds make them: in threads
+ * and in processes, over every bootstrap, many times. What one does with them is in test_abi_use.c.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -244,13 +244,15 @@ static arfusionResult_t meet(int rank, void* argument, struct support_outcome* o
     outcome->value[0] += !bootstrap.opaque && !bootstrap.allGather;
     result = support_operation(comms[i], rank, meeting->nranks);
   }
-  for (int i = 0; i < 3 && result == arfusionSuccess; ++i) result = support_operation(comms[2 - i], rank, meeting->nranks);
+  for (int i = 0; i < 3 && result == arfusionSuccess; ++i)
+    result = support_operation(comms[2 - i], rank, meeting->nranks);
   for (int i = 0; i < 3 && result == arfusionSuccess; ++i) result = plugin->commFinalize(comms[i]);
   if (meeting->own_context && result == arfusionSuccess) result = plugin->finalize(own);
   return result;
 }
 
-static void check_meeting(int nranks, int own_context, void (*run)(int, support_function, void*, struct support_outcome*)) {
+static void check_meeting(int nranks, int own_context,
+                          void (*run)(int, support_function, void*, struct support_outcome*)) {
   struct support_outcome outcomes[SUPPORT_MAX_RANKS];
   struct meeting meeting = {.nranks = nranks, .own_context = own_context};
   for (int i = 0; i < 3; ++i) assert_int_equal(plugin->getUniqueId(ctx, &meeting.ids[i]), arfusionSuccess);

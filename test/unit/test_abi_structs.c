@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_abi_structs.c: structs of other sizes than this header's. Each stands right in front of a page that cannot be touched,
- * so that a byte read or written too many is a crash.
+ * test_abi_structs.c: structs of other sizes than this header's. Each stands right in front of a page that cannot be
+ * touched, so that a byte read or written too many is a crash.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,9 @@ static arfusionResult_t give_config(void* config) {
   const arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap, .rank = 0, .nranks = 1};
   return plugin->commInit(ctx, 0, config, &bootstrap, &input_comm);
 }
-static arfusionResult_t give_bootstrap(void* bootstrap) { return plugin->commInit(ctx, 0, NULL, bootstrap, &input_comm); }
+static arfusionResult_t give_bootstrap(void* bootstrap) {
+  return plugin->commInit(ctx, 0, NULL, bootstrap, &input_comm);
+}
 static arfusionResult_t give_bootstrap_to_destroy(void* bootstrap) { return plugin->bootstrapDestroy(ctx, bootstrap); }
 static arfusionResult_t give_request_to_route(void* request) {
   arfusionRoute_t route = {.size = sizeof route};
@@ -139,7 +141,8 @@ static void implausible_sizes_are_errors_and_not_followed(void** state) {
     const size_t sizes[] = {65537, (size_t)1 << 31, SIZE_MAX};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; ++s) {
       char words[128];
-      assert_int_equal(input_give(&inputs[i], input_place(&inputs[i], sizes[s], inputs[i].known)), arfusionInvalidArgument);
+      assert_int_equal(input_give(&inputs[i], input_place(&inputs[i], sizes[s], inputs[i].known)),
+                       arfusionInvalidArgument);
       snprintf(words, sizeof words, "%s.size|%zu|65536", inputs[i].name, sizes[s]);
       assert_true(support_text_has(plugin->getLastError(), words));
     }
@@ -190,7 +193,9 @@ static arfusionResult_t take_bootstrap(void* out) {
   const arfusionResult_t result = plugin->getUniqueId(ctx, &id);
   return result == arfusionSuccess ? plugin->bootstrapUniqueId(ctx, &id, 1, 0, out) : result;
 }
-static arfusionResult_t take_bootstrap_of_environment(void* out) { return plugin->bootstrapEnvironment(ctx, out, NULL); }
+static arfusionResult_t take_bootstrap_of_environment(void* out) {
+  return plugin->bootstrapEnvironment(ctx, out, NULL);
+}
 
 static const struct output {
   const char* name;

@@ -136,11 +136,16 @@ static void capacity_is_what_was_asked_for_in_any_shape(void** state) {
     int64_t tokens, hidden;
     int fits;
   } shapes[] = {
-      {arfusionPatternResidualRmsNorm, arfusionBfloat16, 10, 96, 1}, {arfusionPatternResidualRmsNorm, arfusionBfloat16, 11, 96, 0},
-      {arfusionPatternResidualRmsNorm, arfusionFloat16, 1, 960, 1},  {arfusionPatternResidualRmsNorm, arfusionFloat16, 1, 968, 0},
-      {arfusionPatternResidualRmsNorm, arfusionFloat32, 120, 4, 1},  {arfusionPatternResidualRmsNorm, arfusionFloat32, 121, 4, 0},
-      {arfusionPatternAllReduce, arfusionFloat32, 1, 480, 1},        {arfusionPatternAllReduce, arfusionFloat32, 1, 481, 0},
-      {arfusionPatternAllReduce, arfusionBfloat16, 960, 1, 1},       {arfusionPatternAllReduce, arfusionBfloat16, 961, 1, 0},
+      {arfusionPatternResidualRmsNorm, arfusionBfloat16, 10, 96, 1},
+      {arfusionPatternResidualRmsNorm, arfusionBfloat16, 11, 96, 0},
+      {arfusionPatternResidualRmsNorm, arfusionFloat16, 1, 960, 1},
+      {arfusionPatternResidualRmsNorm, arfusionFloat16, 1, 968, 0},
+      {arfusionPatternResidualRmsNorm, arfusionFloat32, 120, 4, 1},
+      {arfusionPatternResidualRmsNorm, arfusionFloat32, 121, 4, 0},
+      {arfusionPatternAllReduce, arfusionFloat32, 1, 480, 1},
+      {arfusionPatternAllReduce, arfusionFloat32, 1, 481, 0},
+      {arfusionPatternAllReduce, arfusionBfloat16, 960, 1, 1},
+      {arfusionPatternAllReduce, arfusionBfloat16, 961, 1, 0},
   };
   for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; ++i) {
     const arfusionRoute_t route =
@@ -191,7 +196,8 @@ static void large_requests_go_out_as_several_launches(void** state) {
   assert_int_equal(stats_of(comms[0]).launches, launches);
   assert_int_equal(stats_of(comms[0]).bytes, bytes);
   /* A row is never cut: up to the capacity an algorithm is found that takes it whole. */
-  arfusionRoute_t route = route_of(comms[0], arfusionPatternResidualRmsNorm, arfusionFloat32, 1, capacity.maxRowBytes / 4);
+  arfusionRoute_t route =
+      route_of(comms[0], arfusionPatternResidualRmsNorm, arfusionFloat32, 1, capacity.maxRowBytes / 4);
   assert_int_equal(route.reason, arfusionReasonNone);
   assert_int_equal(route.launches, 1);
   route = route_of(comms[0], arfusionPatternResidualRmsNorm, arfusionFloat32, 1, capacity.maxRowBytes / 4 + 4);
@@ -248,7 +254,8 @@ enum { FAR_TENSORS = 4 };
 /* Rows of all tensors beside each other in address space that takes no memory but where they are. */
 static arfusionResult_t far_run(int rank, void* argument, struct support_outcome* outcome) {
   void** comms = argument;
-  const size_t row = SUPPORT_HIDDEN * sizeof(float), bytes = (size_t)((SUPPORT_TOKENS - 1) * FAR) * 4 + FAR_TENSORS * row;
+  const size_t row = SUPPORT_HIDDEN * sizeof(float),
+               bytes = (size_t)((SUPPORT_TOKENS - 1) * FAR) * 4 + FAR_TENSORS * row;
   struct support_tensors tensors;
   arfusionRequest_t request = support_request(&tensors, rank);
   arfusionRoute_t route = {.size = sizeof route};

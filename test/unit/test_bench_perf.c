@@ -82,8 +82,8 @@ static void test_document(void** state) {
   json_t *machine, *measurements;
   const char *device, *compute, *nccl;
   double enqueue;
-  assert_int_equal(json_unpack(document, "{s:o, s:{s:f}, s:o}", "machine", &machine, "host_time", "enqueue_us", &enqueue,
-                               "measurements", &measurements),
+  assert_int_equal(json_unpack(document, "{s:o, s:{s:f}, s:o}", "machine", &machine, "host_time", "enqueue_us",
+                               &enqueue, "measurements", &measurements),
                    0);
   assert_int_equal(json_unpack(machine, "{s:s, s:s, s:s}", "device", &device, "compute", &compute, "nccl", &nccl), 0);
   assert_string_equal(device, "NVIDIA H200");

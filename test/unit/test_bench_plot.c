@@ -108,7 +108,8 @@ static void test_script(void** state) {
   assert_int_equal(count(script, "\nset title 'hidden 4096'\nplot $curve0 using 1:2 with linespoints ls 1 notitle, "
                                  "$curve3 using 1:2 with linespoints ls 2 notitle\n"),
                    1);
-  assert_int_equal(count(script, "\nset title 'hidden 8192'\nplot $curve2 using 1:2 with linespoints ls 1 notitle\n"), 1);
+  assert_int_equal(count(script, "\nset title 'hidden 8192'\nplot $curve2 using 1:2 with linespoints ls 1 notitle\n"),
+                   1);
   assert_int_equal(count(script, "\n$curve0 << EOD\n1 4\n2 5\nEOD\n"), 1);
   assert_int_equal(count(script, "\n$curve"), 3);
   assert_int_equal(count(script, "plot 2 with linespoints ls 1 title 'auto: chosen by the plugin', 2 with linespoints "

@@ -47,12 +47,21 @@ static int operations(void* comm, float* memory, int rounds) {
   float *input = memory, *residual = input + LARGEST * HIDDEN, *norm = residual + LARGEST * HIDDEN,
         *gamma = norm + LARGEST * HIDDEN;
   for (int k = 0; k < rounds; ++k) {
-    static const arfusionAlgorithm_t hints[] = {arfusionAlgoOneshotLamport, arfusionAlgoOneshotSync, arfusionAlgoTwoshot,
-                                                arfusionAlgoAuto};
-    arfusionRequest_t request = {.size = sizeof request, .pattern = arfusionPatternResidualRmsNorm,
-                                 .dataType = arfusionFloat32, .gammaDataType = arfusionFloat32, .tokens = 1 + k % LARGEST,
-                                 .hidden = HIDDEN, .algorithmHint = hints[k % 4], .eps = 1e-5f, .input = input,
-                                 .residualIn = residual, .gamma = gamma, .residualOut = residual, .normOut = norm};
+    static const arfusionAlgorithm_t hints[] = {arfusionAlgoOneshotLamport, arfusionAlgoOneshotSync,
+                                                arfusionAlgoTwoshot, arfusionAlgoAuto};
+    arfusionRequest_t request = {.size = sizeof request,
+                                 .pattern = arfusionPatternResidualRmsNorm,
+                                 .dataType = arfusionFloat32,
+                                 .gammaDataType = arfusionFloat32,
+                                 .tokens = 1 + k % LARGEST,
+                                 .hidden = HIDDEN,
+                                 .algorithmHint = hints[k % 4],
+                                 .eps = 1e-5f,
+                                 .input = input,
+                                 .residualIn = residual,
+                                 .gamma = gamma,
+                                 .residualOut = residual,
+                                 .normOut = norm};
     arfusionRoute_t route = {.size = sizeof route};
     if (plugin->enqueue(comm, &request, NULL, &route) || route.algorithm == arfusionAlgoNone) return 1;
     request.operation = arfusionMax; /* so is turning a request down, once it has been logged */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_library.c: libarfusion on the host device. The library is opened once a process, so every test runs in children of its
- * own and the test program itself never opens it. How requests are completed is in test_library_complete.c.
+ * test_library.c: libarfusion on the host device. The library is opened once a process, so every test runs in children
+ * of its own and the test program itself never opens it. How requests are completed is in test_library_complete.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_library_complete.c: what libarfusion does itself on the host device because the plugin turned it down, compared with a
- * plain sum in double. Each test runs in children, as the library is opened once a process.
+ * test_library_complete.c: what libarfusion does itself on the host device because the plugin turned it down, compared
+ * with a plain sum in double. Each test runs in children, as the library is opened once a process.
  */
 #include <math.h>
 #include <pthread.h>
@@ -123,7 +123,8 @@ struct flat {
   arfusionReason_t reason;
 };
 
-static arfusionResult_t flat_run(arfusionComm_t comm, int rank, const struct flat* flat, struct support_outcome* outcome) {
+static arfusionResult_t flat_run(arfusionComm_t comm, int rank, const struct flat* flat,
+                                 struct support_outcome* outcome) {
   const int64_t count = flat->tokens * flat->hidden;
   const size_t size = (size_t)element_bytes[flat->dtype];
   unsigned char* input = malloc((size_t)count * size + 8);
@@ -176,7 +177,8 @@ static arfusionResult_t job_rank(int rank, void* argument, struct support_outcom
 
 /* Runs it on ranks that are processes; all that was tried must be right. */
 static void job_do(int nranks, const char* name, const char* value,
-                   arfusionResult_t (*run)(arfusionComm_t comm, int rank, int nranks, struct support_outcome* outcome)) {
+                   arfusionResult_t (*run)(arfusionComm_t comm, int rank, int nranks,
+                                           struct support_outcome* outcome)) {
   struct support_outcome outcomes[SUPPORT_MAX_RANKS];
   struct job job = {.nranks = nranks, .name = name, .value = value, .run = run};
   void* ctx = support_context();
@@ -257,8 +259,8 @@ static int rows_are(const float* rows, int64_t stride, const float* expected) {
   return 1;
 }
 
-static arfusionResult_t rows_form(arfusionComm_t comm, int rank, int nranks, const struct form* form, arfusionReason_t reason,
-                                  struct support_outcome* outcome) {
+static arfusionResult_t rows_form(arfusionComm_t comm, int rank, int nranks, const struct form* form,
+                                  arfusionReason_t reason, struct support_outcome* outcome) {
   enum { TENSOR = ROWS * STRIDE };
   static float input[TENSOR], residual[TENSOR], residual_out[TENSOR], norm_out[TENSOR], gamma[WIDTH];
   static float values[ROWS * WIDTH], expected_y[ROWS * WIDTH], expected_n[ROWS * WIDTH];
@@ -407,7 +409,8 @@ static arfusionResult_t impossible(arfusionComm_t comm, int rank, int nranks, st
     }
     copy = tensors;
     const arfusionResult_t result = arfusionAllReduce(comm, &request, NULL, NULL); /* the same on all ranks */
-    outcome->value[0] += result == arfusionInvalidArgument && support_text_has(arfusionGetLastError(), forms[i].words) &&
+    outcome->value[0] += result == arfusionInvalidArgument &&
+                         support_text_has(arfusionGetLastError(), forms[i].words) &&
                          !memcmp(&copy, &tensors, sizeof copy);
     outcome->value[1] += 1;
   }

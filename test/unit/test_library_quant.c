@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_library_quant.c: quantized requests through libarfusion on the host device: with each algorithm, cut into several
- * launches, whose scales share one array, and completed because the plugin is turned off. What is written must be the
- * reference's codes and scales of the norm_out that comes with them, and the same without a norm_out.
+ * test_library_quant.c: quantized requests through libarfusion on the host device: with each algorithm, cut into
+ * several launches, whose scales share one array, and completed because the plugin is turned off. What is written must
+ * be the reference's codes and scales of the norm_out that comes with them, and the same without a norm_out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,9 @@ struct memory {
   unsigned char expected_codes[TOKENS * HIDDEN], expected_scales[TOKENS * HIDDEN];
 };
 
-static uint16_t element(int rank, int64_t i) { return (uint16_t)(0x3e00 + ((uint64_t)i * 2654435761u >> 7 & 0x81ff) + rank); }
+static uint16_t element(int rank, int64_t i) {
+  return (uint16_t)(0x3e00 + ((uint64_t)i * 2654435761u >> 7 & 0x81ff) + rank);
+}
 
 static arfusionRequest_t request_of(const struct form* form, struct memory* m) {
   return (arfusionRequest_t){.size = sizeof(arfusionRequest_t),
@@ -73,9 +75,15 @@ static arfusionResult_t run_form(arfusionComm_t comm, const struct form* form, a
     const arfusionResult_t result = arfusionAllReduce(comm, &request, NULL, &route);
     if (result != arfusionSuccess) return result;
     if (!without) {
-      struct reference_quant reference = {.dtype = arfusionBfloat16, .quantization = form->quantization,
-                                          .layout = form->layout, .group = form->group, .tokens = TOKENS,
-                                          .hidden = HIDDEN, .all_tokens = TOKENS, .scale = scale, .scales = m->expected_scales};
+      struct reference_quant reference = {.dtype = arfusionBfloat16,
+                                          .quantization = form->quantization,
+                                          .layout = form->layout,
+                                          .group = form->group,
+                                          .tokens = TOKENS,
+                                          .hidden = HIDDEN,
+                                          .all_tokens = TOKENS,
+                                          .scale = scale,
+                                          .scales = m->expected_scales};
       memset(m->expected_codes, 0xa5, sizeof m->expected_codes);
       memset(m->expected_scales, 0xa5, sizeof m->expected_scales);
       reference_quant(&reference, m->norm, m->expected_codes);
@@ -96,7 +104,8 @@ struct job {
 static arfusionResult_t job_rank(int rank, void* argument, struct support_outcome* outcome) {
   static const arfusionConfig_t config = {.size = sizeof config, .maxTokens = TOKENS, .hidden = HIDDEN,
                                           .dataType = arfusionBfloat16};
-  static const arfusionAlgorithm_t algorithms[] = {arfusionAlgoOneshotLamport, arfusionAlgoOneshotSync, arfusionAlgoTwoshot};
+  static const arfusionAlgorithm_t algorithms[] = {arfusionAlgoOneshotLamport, arfusionAlgoOneshotSync,
+                                                   arfusionAlgoTwoshot};
   const struct job* job = argument;
   arfusionComm_t comm;
   if (job->turned_off) support_setting("ARFUSION_ALGO", "none");

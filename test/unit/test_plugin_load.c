@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_plugin_load.c: the lookup of plugins, with little shared objects that this test compiles: good ones, ones of another
- * version, and files that only look like one.
+ * test_plugin_load.c: the lookup of plugins, with little shared objects that this test compiles: good ones, ones of
+ * another version, and files that only look like one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,8 @@ static void compile(const char* name, const char* source, const char* options) {
 
 /* A table of `size` bytes as symbol arfusionPlugin_v<version>. */
 static void table_source(char* text, size_t bytes, int version, size_t size) {
-  snprintf(text, bytes, "const struct { unsigned long size; const char* name; void* f[64]; } arfusionPlugin_v%d = {%zu, \"v%d\"};\n",
+  snprintf(text, bytes,
+           "const struct { unsigned long size; const char* name; void* f[64]; } arfusionPlugin_v%d = {%zu, \"v%d\"};\n",
            version, size, version);
 }
 
@@ -140,7 +141,8 @@ static void loads(const char* name, const char* file) {
   struct plugin_library library;
   char error[4096] = "", *real = realpath(file, NULL);
   assert_non_null(real);
-  if (plugin_load(name, &library, error, sizeof error) != PLUGIN_LOAD_OK) fail_msg("%s: %s", name ? name : "NULL", error);
+  if (plugin_load(name, &library, error, sizeof error) != PLUGIN_LOAD_OK)
+    fail_msg("%s: %s", name ? name : "NULL", error);
   char* opened = realpath(library.path, NULL);
   assert_string_equal(opened, real);
   plugin_unload(&library);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_quant.c: quantization on the host: every instruction set against the reference of arfusion-bench, which looks codes
- * up in tables, for every bit pattern of the 16-bit types, next to every rounding boundary and in shapes that leave bytes
- * of the scales unused; the sizes; and how far what is written lies from what was to be quantized.
+ * test_quant.c: quantization on the host: every instruction set against the reference of arfusion-bench, which looks
+ * codes up in tables, for every bit pattern of the 16-bit types, next to every rounding boundary and in shapes that
+ * leave bytes of the scales unused; the sizes; and how far what is written lies from what was to be quantized.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -160,7 +160,8 @@ static void test_fp32(void** state) {
 /* Each special number alone among ordinary ones, and alone among zeros. */
 static void test_special(void** state) {
   (void)state;
-  static const uint16_t special[] = {0, 0x8000, 1, 0x8001, 0x7f80, 0xff80, 0x7fff, 0xffff, 0x7f81, 0x7f7f, 0xff7f, 0x0080};
+  static const uint16_t special[] = {0,      0x8000, 1,      0x8001, 0x7f80, 0xff80,
+                                     0x7fff, 0xffff, 0x7f81, 0x7f7f, 0xff7f, 0x0080};
   uint16_t n[2 * COUNT(special)][48];
   for (int i = 0; i < 2 * COUNT(special); i++)
     for (int k = 0; k < 48; k++)
@@ -208,7 +209,9 @@ static void test_sizes(void** state) {
       {{.quantization = arfusionQuantFp8Group, .tokens = 0, .hidden = 256, .group = 8}, 0, 0},
       {{.quantization = arfusionQuantFp8Group, .tokens = 5, .hidden = 256, .group = 0}, 1280, 0},
       {{.quantization = arfusionQuantNvfp4, .tokens = 3, .hidden = 256}, 384, 48},
-      {{.quantization = arfusionQuantNvfp4, .tokens = 129, .hidden = 80, .layout = arfusionScaleSwizzled128x4}, 5160, 2048},
+      {{.quantization = arfusionQuantNvfp4, .tokens = 129, .hidden = 80, .layout = arfusionScaleSwizzled128x4},
+       5160,
+       2048},
       {{.quantization = arfusionQuantNvfp4, .tokens = 0, .hidden = 80, .layout = arfusionScaleSwizzled128x4}, 0, 0},
       {{.quantization = arfusionQuantFp8, .tokens = (int64_t)1 << 40, .hidden = 65536}, (int64_t)1 << 56, 0},
   };
@@ -240,7 +243,8 @@ static double half_step(double v, int mantissa_bits, int least_exponent) {
 }
 
 /* What the codes and scales of element i stand for, and half a step there. */
-static double dequantize(const struct form* form, const struct outputs* o, int64_t token, int64_t column, double* half) {
+static double dequantize(const struct form* form, const struct outputs* o, int64_t token, int64_t column,
+                         double* half) {
   const unsigned char *codes = o->codes + GUARD, *scales = o->scales + GUARD;
   int64_t i = token * form->hidden + column;
   double scale = form->scale, v;
@@ -295,7 +299,10 @@ static void test_distance(void** state) {
   (void)state;
   static const arfusionDataType_t dtypes[] = {arfusionBfloat16, arfusionFloat16, arfusionFloat32};
   for (uint64_t seed = 0; seed < 60; seed++) {
-    struct form form = {.dtype = dtypes[seed % 3], .group = 64, .tokens = 3, .hidden = 64 * (int64_t)(1 + mix(seed) % 40),
+    struct form form = {.dtype = dtypes[seed % 3],
+                        .group = 64,
+                        .tokens = 3,
+                        .hidden = 64 * (int64_t)(1 + mix(seed) % 40),
                         .scale = 0.03f};
     for (int q = arfusionQuantFp8; q <= arfusionQuantNvfp4; q++) {
       form.quantization = (arfusionQuant_t)q;

@@ -164,7 +164,8 @@ static void every_wrong_line_is_named(void** state) {
       {H "up_to 5 twoshot\n", "line 4|ends|up_to BYTES"},
       {H "up_to 5 twoshot\nslower_from never\n", "line 5|'slower_from never'|up_to BYTES"},
       {H "up_to 1 twoshot\nup_to 2 twoshot\nup_to 3 twoshot\nup_to 4 twoshot\nup_to 5 twoshot\nup_to 6 twoshot\n"
-         "up_to 7 twoshot\nup_to 8 twoshot\nup_to unlimited twoshot\n", "line 12|more than 8"},
+         "up_to 7 twoshot\nup_to 8 twoshot\nup_to unlimited twoshot\n",
+       "line 12|more than 8"},
       {H "up_to unlimited twoshot\nup_to unlimited twoshot\n", "line 5|up_to unlimited twoshot|slower_from"},
       {H "up_to unlimited twoshot\n", "line 4|ends|slower_from"},
       {H "up_to unlimited twoshot\nslower_from\n", "line 5|slower_from ''|never"},
@@ -172,14 +173,17 @@ static void every_wrong_line_is_named(void** state) {
       {H "up_to unlimited twoshot\nslower_from nevermore\n", "line 5|slower_from 'nevermore'"},
       {H "up_to unlimited twoshot\nslower_from 9223372036854775807\n", "line 5|slower_from '9223372036854775807'"},
       {H "up_to unlimited twoshot\nslower_from 7 8\n", "line 5|slower_from '7 8'"},
-      {H "up_to unlimited twoshot\nslower_from never\nslower_from never\n", "line 6|'slower_from never'|arfusion-tuning 1"},
+      {H "up_to unlimited twoshot\nslower_from never\nslower_from never\n",
+       "line 6|'slower_from never'|arfusion-tuning 1"},
       {H "up_to unlimited twoshot\nslower_from never\n\nhello\n", "line 7|'hello'|arfusion-tuning 1"},
       {H T H T, "line 6|second table for 2 ranks|line 1"},
       {H T "arfusion-tuning 1\narch host\nranks 3\nup_to 5 twoshot\n", "line 9|ends|up_to BYTES"},
       {"arfusion-tuning 1\narch sm_90\nranks 2\n" T H "up_to 5 ring\n", "line 9|'ring' is no algorithm"},
       {H "up_to 5 two\x01shot\n", "line 4|0x01|text"},
       {H "up_to 5 two\x7fshot\n", "line 4|0x7f|text"},
-      {"\xff\xfe" "a", "line 1|arfusion-tuning 1"},
+      {"\xff\xfe"
+       "a",
+       "line 1|arfusion-tuning 1"},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
     write_text(wrong[i].text);
@@ -224,7 +228,8 @@ static void one_of_several_tables_is_taken(void** state) {
   (void)state;
   struct tuning_target target = h200;
   struct route_table table;
-  write_text(H T "arfusion-tuning 1\narch sm_90\nranks 2\nup_to 7 twoshot\nup_to unlimited oneshot_sync\nslower_from 8\n"
+  write_text(H T
+             "arfusion-tuning 1\narch sm_90\nranks 2\nup_to 7 twoshot\nup_to unlimited oneshot_sync\nslower_from 8\n"
              "arfusion-tuning 1\narch sm_90\ngpu NVIDIA H100 80GB HBM3\nranks 4\nup_to unlimited oneshot_sync\n"
              "slower_from never\n# another\narfusion-tuning 1\narch sm_90\ngpu NVIDIA H200\nranks 4\n"
              "up_to 9 oneshot_lamport\n" T);

@@ -41,8 +41,8 @@ struct paths {
   arfusionRequest_t request;
 };
 
-/* Makes the ranks' communicator, NCCL's where it is there, and the tensors for sizes up to tokens x hidden. nvfp4 has its
- * scales in 128x4 tiles. 0, or -1 after team_fail; paths_close is due either way. */
+/* Makes the ranks' communicator, NCCL's where it is there, and the tensors for sizes up to tokens x hidden. nvfp4 has
+ * its scales in 128x4 tiles. 0, or -1 after team_fail; paths_close is due either way. */
 int paths_open(struct team_rank* team, const struct bench_session* session, arfusionDataType_t dtype,
                arfusionQuant_t quantization, int64_t tokens, int64_t hidden, struct paths* paths);
 int paths_close(struct paths* paths); /* 0, or -1 after team_fail */

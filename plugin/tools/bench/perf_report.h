@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * perf_report.h: what `perf` prints and writes: a table as it goes, at which sizes the plugin's choice is not the faster
- * one, and one JSON document.
+ * perf_report.h: what `perf` prints and writes: a table as it goes, at which sizes the plugin's choice is not the
+ * faster one, and one JSON document.
  */
 #ifndef ARFUSION_BENCH_PERF_REPORT_H_
 #define ARFUSION_BENCH_PERF_REPORT_H_

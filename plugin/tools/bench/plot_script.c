@@ -15,7 +15,8 @@
 #define MARGIN 1.5 /* beyond the data, a factor on both axes */
 #define LABELLED_DECADES 4 /* up to so many get labels at 2 and 5 too */
 
-/* How known paths are drawn and what they are; the others take turns. Colours that colour-blind readers can tell apart. */
+/* How known paths are drawn and what they are; the others take turns. Colours that colour-blind readers can tell
+ * apart. */
 static const struct style {
   const char *path, *meaning, *color;
   double width;
@@ -122,8 +123,9 @@ static void write_panel(const struct plot_data* data, int64_t hidden, FILE* scri
 /* Lines out of sight that have the curves' styles and names. */
 static void write_legend(const struct plot_data* data, FILE* script) {
   int number = 0;
-  fprintf(script, "unset logscale\nunset border\nunset tics\nunset grid\nunset xlabel\nunset ylabel\nunset title\n"
-                  "set xrange [0:1]\nset yrange [0:1]\nset key left center maxcols 1 Left reverse samplen 3 spacing 1.3\n");
+  fprintf(script,
+          "unset logscale\nunset border\nunset tics\nunset grid\nunset xlabel\nunset ylabel\nunset title\n"
+          "set xrange [0:1]\nset yrange [0:1]\nset key left center maxcols 1 Left reverse samplen 3 spacing 1.3\n");
   for (int i = 0; i < data->npoints; i++) {
     const struct plot_point* point = &data->points[i];
     if (!starts_path(data, i)) continue;

@@ -25,8 +25,9 @@ struct reference_norm {
 };
 void reference_norm(const struct reference_norm* norm, const void* y, void* out);
 
-/* Step 6: the codes and scales of norm_out (`n`), both dense, as large as the request's size functions say. n may be a part of
- * a request: its tokens from first_token on. The request's last token has all rows that fill up the scales' layout. */
+/* Step 6: the codes and scales of norm_out (`n`), both dense, as large as the request's size functions say. n may be a
+ * part of a request: its tokens from first_token on. The request's last token has all rows that fill up the scales'
+ * layout. */
 struct reference_quant {
   arfusionDataType_t dtype; /* of n */
   arfusionQuant_t quantization;

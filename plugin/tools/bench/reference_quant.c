@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * reference_quant.c: the quantization step of the reference; see reference.h. Codes are found by looking for the nearest
- * value among all that the format has.
+ * reference_quant.c: the quantization step of the reference; see reference.h. Codes are found by looking for the
+ * nearest value among all that the format has.
  */
 #include <math.h>
 
@@ -80,7 +80,8 @@ static void quant_group(const struct reference_quant* q, const struct format* e4
       biased = (unsigned)(exponent + 127);
     }
     scales[group_scale_place(q, token, g)] = (unsigned char)biased;
-    for (int64_t i = g * q->group; i < (g + 1) * q->group; i++) codes[i] = (unsigned char)format_code(e4m3, n[i] / scale);
+    for (int64_t i = g * q->group; i < (g + 1) * q->group; i++)
+      codes[i] = (unsigned char)format_code(e4m3, n[i] / scale);
   }
   for (int64_t g = groups; g < columns * 4; g++) scales[group_scale_place(q, token, g)] = 0;
   for (int64_t t = q->all_tokens; token + 1 == q->all_tokens && t % 4 != 0; t++) {
@@ -128,7 +129,8 @@ void reference_quant(const struct reference_quant* q, const void* n, unsigned ch
   struct format e4m3 = format_e4m3();
   float row[ARFUSION_MAX_HIDDEN];
   for (int64_t t = 0; t < q->tokens; t++) {
-    number_load(q->dtype, (const unsigned char*)n + (size_t)(t * q->hidden) * bench_dtype_bytes(q->dtype), q->hidden, row);
+    number_load(q->dtype, (const unsigned char*)n + (size_t)(t * q->hidden) * bench_dtype_bytes(q->dtype), q->hidden,
+                row);
     unsigned char* out = codes + t * (q->quantization == arfusionQuantNvfp4 ? q->hidden / 2 : q->hidden);
     switch (q->quantization) {
       case arfusionQuantFp8:

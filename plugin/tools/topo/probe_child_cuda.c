@@ -19,7 +19,8 @@
 #define BUFFER_MIN ((size_t)4 << 20)
 #define TIMED_RUNS 11
 #define PING_ROUNDS 1000
-/* Words of a flag that are tried, this far apart: what it takes to a word depends on the part of the L2 cache it is in. */
+/* Words of a flag that are tried, this far apart: what it takes to a word depends on the part of the L2 cache it is
+ * in. */
 #define PING_PLACES 32
 #define PING_STRIDE_WORDS 1056
 #define PING_LIMIT_NS 2000000000ull

@@ -98,7 +98,9 @@ DEVICE uint32_t device_mul_high(uint32_t a, uint32_t b) { return (uint32_t)((uin
 DEVICE float device_shuffle(float a, uint32_t lane) { return device_float(emu_shuffle(device_bits(a), lane)); }
 DEVICE float device_shuffle_xor(float a, int mask) { return device_shuffle(a, emu_place->thread ^ (uint32_t)mask); }
 DEVICE uint32_t device_shuffle_u32(uint32_t a, uint32_t lane) { return emu_shuffle(a, lane); }
-DEVICE uint32_t device_shuffle_xor_u32(uint32_t a, int mask) { return emu_shuffle(a, emu_place->thread ^ (uint32_t)mask); }
+DEVICE uint32_t device_shuffle_xor_u32(uint32_t a, int mask) {
+  return emu_shuffle(a, emu_place->thread ^ (uint32_t)mask);
+}
 DEVICE uint32_t device_warp_max(uint32_t a) {
   for (int mask = 16; mask; mask /= 2) a = device_max(a, device_shuffle_xor_u32(a, mask));
   return a;
