@@ -18,7 +18,8 @@ for object in libarfusion.so.1 libarfusion-plugin.so libarfusion-nccl.so; do
 done
 file=arfusion-$VERSION-py3-none-linux_$(uname -m).whl
 rm -f "$B/$file"
-(cd "$stage" && "$PYTHON" -c 'import setuptools; setuptools.setup()' -q bdist_wheel --plat-name "linux_$(uname -m)" -d .. 2>wheel.log) || {
+(cd "$stage" && "$PYTHON" -c 'import setuptools; setuptools.setup()' -q bdist_wheel \
+  --plat-name "linux_$(uname -m)" -d .. 2>wheel.log) || {
   cat "$stage/wheel.log" >&2
   exit 1
 }

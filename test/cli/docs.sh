@@ -61,7 +61,8 @@ touch "$scratch/cases.json"
 
 # Exit codes.
 exit_codes() {
-  awk '/^\.S[HS] EXIT STATUS/ { on = 1; next } /^\.S/ { on = 0 } on' "$1" | grep -oE '(^|, |: )[0-9]+' | grep -oE '[0-9]+'
+  awk '/^\.S[HS] EXIT STATUS/ { on = 1; next } /^\.S/ { on = 0 } on' "$1" |
+    grep -oE '(^|, |: )[0-9]+' | grep -oE '[0-9]+'
 }
 grep -oE 'TOOL_[A-Z_]+( =)? [0-9]+' plugin/tools/topo/tool.h | grep -oE '[0-9]+' | sorted code
 exit_codes "$B/man/arfusion-topo.1" | sorted page

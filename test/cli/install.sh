@@ -8,8 +8,10 @@ trap 'rm -rf "$root"' EXIT
 make --no-print-directory install BUILDDIR="$B" PREFIX=/opt/arfusion DESTDIR="$root" >/dev/null
 prefix=$root/opt/arfusion
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
-${CC:-gcc} -std=c11 -D_DEFAULT_SOURCE -Wall -Wextra -Werror test/examples/plugin_only.c $(pkg-config --cflags arfusion) -o "$root/c" -ldl -lpthread
-g++ -std=c++17 -Wall -Wextra -Werror test/examples/linked.cc $(pkg-config --cflags --libs arfusion) -pthread -o "$root/cc"
+${CC:-gcc} -std=c11 -D_DEFAULT_SOURCE -Wall -Wextra -Werror test/examples/plugin_only.c \
+  $(pkg-config --cflags arfusion) -o "$root/c" -ldl -lpthread
+g++ -std=c++17 -Wall -Wextra -Werror test/examples/linked.cc $(pkg-config --cflags --libs arfusion) -pthread \
+  -o "$root/cc"
 export ARFUSION_PLUGIN=$prefix/lib/libarfusion-plugin.so
 if ls /dev/nvidia0 >/dev/null 2>&1; then export ARFUSION_DEVICE=host; fi # the examples use host memory
 for name in net profiler; do # as NCCL looks for them

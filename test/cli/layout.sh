@@ -28,8 +28,8 @@ for folder in topo kernels plugin test; do
 done
 
 # Sources; not data, recorded results, and what others wrote (LICENSE). Tables in Markdown have no line breaks.
-sources=$(find . \( -path ./build -o -path ./.git -o -path ./shared -o -path ./test/data -o -path ./test/bench/results -o \
-  -path ./test/fuzz/corpus \) -prune -o -type f -regextype egrep \
+sources=$(find . \( -path ./build -o -path ./.git -o -path ./shared -o -path ./test/data -o \
+  -path ./test/fuzz/corpus -o -path ./test/bench/results \) -prune -o -type f -regextype egrep \
   -regex '.*(\.(c|h|cc|cu|cuh|inc|sh|py|md|mk|awk)|Makefile|\.ci/run)' -print)
 for file in $sources; do
   case $file in

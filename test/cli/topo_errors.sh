@@ -33,7 +33,8 @@ expect 64 'belong to export' doctor -o "$scratch/x"
 expect 0 '' --help
 expect 0 '' --version
 grep -q '^arfusion-topo [0-9]' "$scratch/out" || { echo "--version: $(cat "$scratch/out")"; bad=1; }
-for before in "--json --redact export --format dot" "export --json --format dot --redact" "-f dot export --redact --json"; do
+for before in "--json --redact export --format dot" "export --json --format dot --redact" \
+  "-f dot export --redact --json"; do
   expect 0 '' $before --nccl-xml $hgx
   grep -q '"content": "graph' "$scratch/out" || { echo "$before: $(head -c 300 "$scratch/out")"; bad=1; }
 done
@@ -66,7 +67,8 @@ expect 1 '' doctor --nccl-xml "$scratch/self.xml"
 grep -q '^FAIL  *nvlink.self' "$scratch/out" || { echo "a GPU linked to itself: $(cat "$scratch/out")"; bad=1; }
 sed '0,/target="0000:c3:00.0"/s//target="0000:d3:00.0"/' $hgx >"$scratch/target.xml"
 expect 1 '' doctor --nccl-xml "$scratch/target.xml"
-grep -q '^FAIL  *nvlink.targets  *GPU0 (0000:83:00.0)' "$scratch/out" || { echo "wrong target: $(cat "$scratch/out")"; bad=1; }
+grep -q '^FAIL  *nvlink.targets  *GPU0 (0000:83:00.0)' "$scratch/out" ||
+  { echo "wrong target: $(cat "$scratch/out")"; bad=1; }
 
 # ---- nowhere to write to
 expect 3 'no/such' export --format dot --nccl-xml $hgx -o "$scratch/no/such/file"

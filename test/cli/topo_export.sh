@@ -47,12 +47,14 @@ mkdir "$scratch/bin"
 printf '#!/bin/sh\nexit 7\n' >"$scratch/bin/dot"
 chmod +x "$scratch/bin/dot"
 status=0
-PATH=$scratch/bin:$PATH "$tool" export -f svg --nccl-xml "$scratch/odd.xml" >"$scratch/out" 2>"$scratch/err" || status=$?
+PATH=$scratch/bin:$PATH "$tool" export -f svg --nccl-xml "$scratch/odd.xml" >"$scratch/out" 2>"$scratch/err" ||
+  status=$?
 [ $status = 3 ] && grep -q 'exit code 7' "$scratch/err" || fail "a dot that fails: $(cat "$scratch/err")"
 
 # ---- --redact
 host=$(uname -n)
-for command in "" "--json" "doctor" "doctor --json" "export -f hwloc-xml" "export -f nccl-xml" "export -f dot --json"; do
+for command in "" "--json" "doctor" "doctor --json" "export -f hwloc-xml" "export -f nccl-xml" \
+  "export -f dot --json"; do
   for machine in hwloc-dgx2 hwloc-power8-4gpu nccl-hgx-h200-8 ''; do
     source=${machine:+--${machine%%-*}-xml $folder/$machine.xml}
     NCCL_HOSTID=0x5ec2e7 CUDA_VISIBLE_DEVICES=GPU-d3977428 topo --redact $command $source >"$scratch/out" 2>/dev/null

@@ -32,8 +32,10 @@ if [ "$cuda" = 1 ]; then
   expect 2 "" doctor -- '^FAIL  *cuda.start' 'nvidia-fabricmanager'
   exit $bad
 fi
-expect 0 "" -- '^GPU0     X       NV18   ' '^GPU1     NV18    X ' 'yes, 18 links a pair; assumed' '^P2P: *all to all: yes$' \
-  '^GPU0    0000:00:06.0 .* sm_90  NVIDIA H200  18 x 26.562 GB/s raw, 20.6 effective  GPU-1$' 'driver 580.159.04, 2 GPUs'
+expect 0 "" -- '^GPU0     X       NV18   ' '^GPU1     NV18    X ' 'yes, 18 links a pair; assumed' \
+  '^P2P: *all to all: yes$' \
+  '^GPU0    0000:00:06.0 .* sm_90  NVIDIA H200  18 x 26.562 GB/s raw, 20.6 effective  GPU-1$' \
+  'driver 580.159.04, 2 GPUs'
 expect 0 "" --redact -- '^GPU0    0000:00:06.0 .* effective  \?$'
 expect 0 "" --json -- '"nvml_index": \{"state": "OK", "value": 1,' '"cell": "NV18", .*"via": "hidden switch"' \
   '"p2p_write": \{"state": "OK", "source": "nvmlDeviceGetP2PStatus"\}'

@@ -3,19 +3,24 @@
 set -eu
 : "${PYTHON:=/usr/bin/python3}"
 [ -z "$SANITIZED" ] || { echo "Python itself is not built with sanitizers"; exit 77; }
-"$PYTHON" -c 'import setuptools, wheel, numpy' 2>/dev/null || { echo "$PYTHON lacks setuptools, wheel or numpy"; exit 77; }
+"$PYTHON" -c 'import setuptools, wheel, numpy' 2>/dev/null ||
+  { echo "$PYTHON lacks setuptools, wheel or numpy"; exit 77; }
 version=$(sed -n 's/^VERSION *:= *//p' Makefile)
 wheel=$(PYTHON=$PYTHON VERSION=$version sh plugin/packaging/wheel.sh)
 [ "$wheel" = "$B/arfusion-$version-py3-none-linux_$(uname -m).whl" ]
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 "$PYTHON" -m zipfile -e "$wheel" "$scratch"
-for file in py.typed flashinfer/workspace.py compat/flashinfer/comm/mnnvl.py lib/libarfusion.so.1 lib/libarfusion-plugin.so; do
+for file in py.typed flashinfer/workspace.py compat/flashinfer/comm/mnnvl.py lib/libarfusion.so.1 \
+  lib/libarfusion-plugin.so; do
   [ -e "$scratch/arfusion/$file" ] || { echo "the wheel has no arfusion/$file" >&2; exit 1; }
 done
 [ -e "$scratch/arfusion-$version.dist-info/LICENSE" ] || [ -e "$scratch/arfusion-$version.dist-info/licenses/LICENSE" ]
 grep -q '^Tag: py3-none-linux_' "$scratch/arfusion-$version.dist-info/WHEEL"
-if find "$scratch" -name '*.log' -o -name test -o -name __pycache__ | grep .; then echo "the wheel has the files above" >&2; exit 1; fi
+if find "$scratch" -name '*.log' -o -name test -o -name __pycache__ | grep .; then
+  echo "the wheel has the files above" >&2
+  exit 1
+fi
 cd "$scratch"
 unset LD_LIBRARY_PATH
 ARFUSION_DEVICE=host "$PYTHON" - <<'END'

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// linked.cc: a C++ program that links libarfusion, which finds the plugin (ARFUSION_PLUGIN) and completes what it turns down.
+// linked.cc: a C++ program that links libarfusion, which finds the plugin (ARFUSION_PLUGIN) and completes what it turns
+// down.
 // Two ranks are threads; on the host device the calls are synchronous.
 //
 //   c++ linked.cc $(pkg-config --cflags --libs arfusion) -pthread && ARFUSION_DEVICE=host ./a.out

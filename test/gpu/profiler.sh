@@ -55,7 +55,8 @@ without() { # nobody asks, nothing is written
 unwritable() { # one warning each time that a process makes its first communicator (twice), and it goes on
   local folder=$out/unwritable
   mkdir -p "$folder"
-  both 180 NCCL_PROFILER_PLUGIN=arfusion ARFUSION_REPORT=/nowhere/report.json run "$folder" 2>"$folder/stderr" || return 1
+  both 180 NCCL_PROFILER_PLUGIN=arfusion ARFUSION_REPORT=/nowhere/report.json run "$folder" 2>"$folder/stderr" ||
+    return 1
   warnings=$(grep -c 'ARFUSION_REPORT: /nowhere/report.json' "$folder/stderr")
   echo "$warnings warnings"
   [ "$warnings" -ge 2 ] && [ "$warnings" -le 4 ]

@@ -28,7 +28,8 @@ def start(round_number):
     device = torch.device("cuda", rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     port = int(os.environ["MASTER_PORT"]) + round_number
-    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world, device_id=device)
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("nccl", init_method=address, rank=rank, world_size=world, device_id=device)
     return torch, dist, device, rank, world
 
 

@@ -15,7 +15,8 @@ c++filt | awk '
     shared = 0
     if (match($0, /[0-9]+ bytes smem/)) shared = substr($0, RSTART, RLENGTH - 11)
     seen = 1
-    printf "%-8s %3d registers %5d shared %4d stack %4d/%d spilled  %s\n", arch, registers, shared, stack, stores, loads, name
+    printf "%-8s %3d registers %5d shared %4d stack %4d/%d spilled  %s\n",
+      arch, registers, shared, stack, stores, loads, name
     if (stack || stores || loads) bad = 1
   }
   /error/ { print }

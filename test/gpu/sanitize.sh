@@ -36,8 +36,8 @@ step() { # step NAME LIMIT finds|clean TOOL COMMAND...
   shift 4
   local log=$out/sanitize-$name.log options=
   [ $tool = racecheck ] || options="--report-api-errors no" # those are the program's to handle
-  timeout -k 5 "$limit" "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 9 --print-limit 20 $options \
-    "$@" >"$log" 2>&1 || status=$?
+  timeout -k 5 "$limit" "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 9 --print-limit 20 \
+    $options "$@" >"$log" 2>&1 || status=$?
   if grep -q -E "$complaints" "$log"; then seen=finds; fi
   if [ $wanted = clean ] && [ $status != 0 ]; then seen="exit $status"; fi
   if [ "$seen" = $wanted ]; then passed=$((passed + 1)); else failed=$((failed + 1)) verdict=FAILED; fi

@@ -48,7 +48,8 @@ tune() { # the table of this machine, and the plugin reads it
 }
 quant() { # each quantization beside the same request without
   for form in none fp8 fp8_token fp8_group nvfp4; do
-    "$B/arfusion-bench" perf --device cuda --quant $form --tokens 1,8,64,512 --hidden 4096,7168 --json "$out/quant-$form.json" ||
+    "$B/arfusion-bench" perf --device cuda --quant $form --tokens 1,8,64,512 --hidden 4096,7168 \
+      --json "$out/quant-$form.json" ||
       exit 1
   done
 }
@@ -58,7 +59,8 @@ peers() {
 }
 plot() { # what perf measured, and the peers where they were
   command -v gnuplot >/dev/null || { echo "gnuplot is not there"; exit 77; }
-  [ ! -e "$out/peers.json" ] || "$B/arfusion-bench" plot "$out/perf.json" "$out/peers.json" -o "$out/peers.svg" || exit 1
+  [ ! -e "$out/peers.json" ] ||
+    "$B/arfusion-bench" plot "$out/perf.json" "$out/peers.json" -o "$out/peers.svg" || exit 1
   "$B/arfusion-bench" plot "$out/perf.json" -o "$out/perf.svg"
 }
 export -f check legacy tune quant peers plot

@@ -58,7 +58,8 @@ fi
 # NCCL reads the topology and builds its communicator on it.
 if NCCL_TOPO_FILE=$out/machine.nccl-xml NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,ENV timeout 120 \
     "$B/arfusion-bench" perf --device cuda --tokens 1 --hidden 4096 >"$out/nccl.log" 2>&1 &&
-    grep -q 'NCCL_TOPO_FILE set by environment' "$out/nccl.log" && ! grep -Eiq 'NCCL WARN.*(xml|topo)' "$out/nccl.log"; then
+    grep -q 'NCCL_TOPO_FILE set by environment' "$out/nccl.log" &&
+    ! grep -Eiq 'NCCL WARN.*(xml|topo)' "$out/nccl.log"; then
   echo "NCCL accepts the exported XML"
 else
   echo "NCCL does not accept the exported XML: $(grep -i warn "$out/nccl.log" | head -n 3)"; bad=1

@@ -11,9 +11,11 @@ command -v spin >/dev/null || { echo "there is no spin: make deps installs it"; 
 model_search() { # model_search NAME RANKS [VARIANT]
   local dir=$B/$1-$2-${3:-} log
   rm -rf "$dir" && mkdir -p "$dir" && cp test/model/*.pml "$dir" && cd "$dir" || return
-  log=$(spin -a "-DRANKS=$2" ${3:+"-D$3"} "$1.pml" 2>&1 && "${CC:-gcc}" -O1 -w -DSAFETY -DCOLLAPSE -DMEMLIM=1024 -o pan pan.c 2>&1 &&
+  log=$(spin -a "-DRANKS=$2" ${3:+"-D$3"} "$1.pml" 2>&1 &&
+    "${CC:-gcc}" -O1 -w -DSAFETY -DCOLLAPSE -DMEMLIM=1024 -o pan pan.c 2>&1 &&
         timeout -k 5 120 ./pan -n -m200000 2>&1)
-  if grep -qE 'search not completed|max search depth too small|out of memory|pan: reached -DMEMLIM' <<<"$log" && ! grep -q '^pan:1: ' <<<"$log"; then
+  if grep -qE 'search not completed|max search depth too small|out of memory|pan: reached -DMEMLIM' <<<"$log" &&
+    ! grep -q '^pan:1: ' <<<"$log"; then
     echo "? $log"
   elif grep -q 'errors: 0$' <<<"$log"; then
     echo "holds, $(sed -n 's/^ *\([0-9]*\) states, stored$/\1/p' <<<"$log") states"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flashinfer.comm is arfusion's: by install(), and by arfusion/compat on PYTHONPATH, with FlashInfer there and without."""
+"""flashinfer.comm is arfusion's: by install(), and by arfusion/compat on PYTHONPATH, with FlashInfer and without."""
 
 import importlib.util
 import os
@@ -21,7 +21,8 @@ REAL = {
     "comm/__init__.py": "from .allreduce import allreduce_fusion\n"
     "from .trtllm_ar import AllReduceFusionPattern, trtllm_allreduce_fusion, trtllm_moe_allreduce_fusion\n"
     "from .mapping import Mapping\n",
-    "comm/allreduce.py": "from .trtllm_ar import trtllm_allreduce_fusion\ndef allreduce_fusion(): return trtllm_allreduce_fusion\n",
+    "comm/allreduce.py": "from .trtllm_ar import trtllm_allreduce_fusion\n"
+    "def allreduce_fusion(): return trtllm_allreduce_fusion\n",
     "comm/trtllm_ar.py": "class AllReduceFusionPattern: kAllReduce = 'real'\n"
     "def trtllm_allreduce_fusion(): pass\ndef trtllm_moe_allreduce_fusion(): pass\nhidden = 'real'\n",
     "comm/mapping.py": "Mapping = 'real'\n",
@@ -98,17 +99,20 @@ class Install(unittest.TestCase):
 
     def test_compat_keeps_the_real_ones_errors(self):
         pathlib.Path(self.real, "flashinfer/norm.py").write_text("import no_such_module\n")
-        code = "try: import flashinfer\nexcept ImportError as e: assert 'no_such_module' in str(e)\nelse: raise AssertionError"
+        code = "try: import flashinfer\nexcept ImportError as e: assert 'no_such_module' in str(e)\n"
+        code += "else: raise AssertionError"
         self.run_code(code, COMPAT, self.real)
 
     def test_install_beside_the_real_one(self):
-        code = "import arfusion.flashinfer as f; made = f.install(); import flashinfer.comm as c; assert made is c; f.install()\n"
+        code = "import arfusion.flashinfer as f; made = f.install()\n"
+        code += "import flashinfer.comm as c; assert made is c; f.install()\n"
         self.run_code(code + OURS + BESIDE_THE_REAL, ranks.PACKAGE, self.real)
 
     @unittest.skipIf(importlib.util.find_spec("flashinfer"), "FlashInfer is installed")
     def test_without_the_real_one(self):
         self.run_code(OURS + ALONE, COMPAT)
-        code = "import arfusion.flashinfer as f; made = f.install(); import flashinfer.comm as c; assert made is c; f.install()\n"
+        code = "import arfusion.flashinfer as f; made = f.install()\n"
+        code += "import flashinfer.comm as c; assert made is c; f.install()\n"
         self.run_code(code + OURS + ALONE, ranks.PACKAGE)
 
 
