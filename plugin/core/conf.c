@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,12 +52,15 @@ static arfusionResult_t line_read(char* line, const char* where, conf_line_fn ta
   return take(arg, trim(name), value, where);
 }
 
-/* The file's text, which is to be freed; NULL with *error, an errno, if it cannot be read or is larger than CONF_BYTES. */
+/* The file's text, which is to be freed; NULL with *error, an errno, if it cannot be read or is larger than CONF_BYTES. A
+ * pipe that nobody writes to is not waited for. */
 static char* text_read(const char* path, int* error) {
   char* text = malloc(CONF_BYTES + 1);
-  FILE* file = text != NULL ? fopen(path, "re") : NULL;
+  int fd = text != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+  FILE* file = fd >= 0 ? fdopen(fd, "r") : NULL;
 
   *error = errno;
+  if (file == NULL && fd >= 0) close(fd);
   if (file != NULL) {
     size_t bytes = fread(text, 1, CONF_BYTES + 1, file);
     *error = ferror(file) ? errno : bytes > CONF_BYTES ? EFBIG : 0;
