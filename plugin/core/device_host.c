@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -65,12 +66,16 @@ static int host_unreachable(const struct device_setup* setup) {
   return PEERS_ALL;
 }
 
-/* Allocates now what would otherwise be a fault (SIGBUS) at first use, when memory is full. */
+/* A workspace is as large as it will ever be: who maps a peer's must not fault (SIGBUS) because that makes it smaller. */
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+
+/* Allocates now what would otherwise be a fault at first use, when memory is full. */
 static arfusionResult_t memory_create(size_t bytes, int* fd) {
-  *fd = memfd_create("arfusion-workspace", MFD_CLOEXEC);
+  *fd = memfd_create("arfusion-workspace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (*fd < 0) return error_set(arfusionSystemError, "no shared memory: memfd_create: %s", strerror(errno));
   int error = ftruncate(*fd, (off_t)bytes) ? errno : 0;
   while (!error && (error = posix_fallocate(*fd, 0, (off_t)bytes)) == EINTR) error = 0;
+  if (!error && fcntl(*fd, F_ADD_SEALS, SEALS)) error = errno;
   if (error) {
     close(*fd);
     *fd = -1;
@@ -102,10 +107,21 @@ static arfusionResult_t own_workspace(struct host_comm* kernels, int* fd) {
   return arfusionSuccess;
 }
 
+/* What came as the workspace of rank r. */
+static arfusionResult_t memory_check(int fd, size_t bytes, int r) {
+  struct stat status;
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (fstat(fd, &status) || (size_t)status.st_size != bytes || seals < 0 || (seals & SEALS) != SEALS) {
+    return error_set(arfusionRemoteError, "what rank %d gave as its workspace is no sealed memory of %zu bytes", r, bytes);
+  }
+  return arfusionSuccess;
+}
+
 static arfusionResult_t map_peers(struct host_comm* kernels, int* fds) {
   arfusionResult_t result = arfusionSuccess;
   for (int r = 0; r < kernels->nranks; ++r) {
     if (fds[r] < 0) continue;
+    if (result == arfusionSuccess) result = memory_check(fds[r], kernels->layout.total, r);
     if (result == arfusionSuccess) result = memory_map(fds[r], kernels->layout.total, &kernels->workspace[r]);
     close(fds[r]);
   }
