@@ -127,6 +127,14 @@ static void record_fill(struct record* record, const struct context* ctx, int de
   }
 }
 
+/* Texts of others may have no end, and results may be none. */
+static void record_take(struct record* record, const unsigned char* wire) {
+  memcpy(record, wire, sizeof *record);
+  record->error[sizeof record->error - 1] = '\0';
+  record->facts.bus_id[sizeof record->facts.bus_id - 1] = '\0';
+  if (record->result < arfusionSuccess || record->result >= arfusionInProgress) record->result = arfusionInternalError;
+}
+
 /* ---------------------------------------------------------------- what all conclude from all records */
 
 static arfusionResult_t disagree(const char* what, int rank_a, int64_t a, int rank_b, int64_t b) {
@@ -186,7 +194,7 @@ static arfusionResult_t records_agree(const struct record* records, int nranks, 
   }
   for (int r = 0; r < nranks; ++r) {
     if (records[r].result != arfusionSuccess) {
-      return error_set((arfusionResult_t)records[r].result, "rank %d: %.*s", r, ERROR_TEXT, records[r].error);
+      return error_set((arfusionResult_t)records[r].result, "rank %d: %s", r, records[r].error);
     }
   }
   const struct record* first = &records[0];
@@ -377,7 +385,7 @@ static arfusionResult_t comm_set_up(struct comm* comm, const struct context* ctx
   } else {
     result = bootstrap_all_gather(bootstrap, wire, wire + RECORD_BYTES, RECORD_BYTES);
     if (result != arfusionSuccess) goto out;
-    for (int r = 0; r < nranks; ++r) memcpy(&records[r], wire + RECORD_BYTES * ((size_t)r + 1), sizeof *records);
+    for (int r = 0; r < nranks; ++r) record_take(&records[r], wire + RECORD_BYTES * ((size_t)r + 1));
   }
   result = records_agree(records, nranks, comm->rank);
   if (result != arfusionSuccess) goto out;
