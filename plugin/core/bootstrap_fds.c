@@ -138,9 +138,9 @@ static void exchange_drop(struct fds_exchange* exchange, int l) {
 
 static arfusionResult_t exchange_accept(struct fds_exchange* exchange) {
   struct net_peer peer;
-  int fd;
+  int fd = -EAGAIN;
 
-  while ((fd = net_accept(exchange->listener, &peer)) >= 0) {
+  for (int i = 0; i < exchange->capacity && (fd = net_accept(exchange->listener, &peer)) >= 0; i++) {
     if (exchange->links == exchange->capacity) {
       int oldest = 0; /* there is a stranger: the ranks do not fill the table */
       while (exchange->link[oldest].known) oldest++;
@@ -148,7 +148,7 @@ static arfusionResult_t exchange_accept(struct fds_exchange* exchange) {
     }
     exchange->link[exchange->links++] = (struct fds_link){.fd = fd};
   }
-  if (fd == -EAGAIN) return arfusionSuccess;
+  if (fd >= 0 || fd == -EAGAIN) return arfusionSuccess;
   return error_set(arfusionSystemError, "bootstrap: rank %d cannot accept a connection: %s", exchange->rank,
                    strerror(-fd));
 }

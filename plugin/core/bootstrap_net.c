@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -16,6 +18,8 @@
 #include "plugin/core/log.h"
 
 #define FDS_ROOM 8 /* descriptors in one message that there is room for; one is right */
+#define STRANGERS_AT_A_TIME 256
+#define STRANGERS_LOGGED 16
 #define TIMEOUT_MAX_S ((int64_t)1000000000) /* in nanoseconds still far from the end of 64 bits */
 
 int64_t net_now(void) {
@@ -32,8 +36,9 @@ int64_t net_deadline(int64_t timeout_s) {
 
 int net_poll(struct pollfd* fds, size_t count, int64_t deadline) {
   for (;;) {
-    int64_t left = deadline - net_now();
-    int64_t milliseconds = left <= 0 ? 0 : (left + NET_MILLISECOND - 1) / NET_MILLISECOND;
+    int64_t now = net_now();
+    int64_t left = deadline > now ? deadline - now : 0; /* a peer's may be any number */
+    int64_t milliseconds = left / NET_MILLISECOND + (left % NET_MILLISECOND > 0);
     int ready = poll(fds, count, milliseconds > INT_MAX ? INT_MAX : (int)milliseconds);
     if (ready > 0 || (ready < 0 && errno != EINTR)) return ready;
     if (ready == 0 && net_now() >= deadline) return 0;
@@ -43,7 +48,7 @@ int net_poll(struct pollfd* fds, size_t count, int64_t deadline) {
 void net_sleep(int64_t nanoseconds) { net_poll(NULL, 0, net_now() + nanoseconds); }
 
 static socklen_t net_address(const char* name, struct sockaddr_un* address) {
-  size_t length = strnlen(name, NET_NAME_BYTES - 1);
+  size_t length = strnlen(name, NET_NAME_BYTES + NET_BESIDE_BYTES - 1);
 
   memset(address, 0, sizeof(*address));
   address->sun_family = AF_UNIX;
@@ -83,7 +88,9 @@ static int net_credentials(int fd, struct net_peer* peer) {
 }
 
 int net_accept(int listener, struct net_peer* peer) {
-  for (;;) {
+  static _Atomic int logged; /* or others could fill this user's log */
+
+  for (int strangers = 0; strangers < STRANGERS_AT_A_TIME; strangers++) {
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -91,11 +98,15 @@ int net_accept(int listener, struct net_peer* peer) {
     }
     if (net_credentials(fd, peer) == 0) {
       if (peer->uid == geteuid()) return fd;
-      LOG_INFO(ARFUSION_LOG_BOOTSTRAP, "bootstrap: pid %d of uid %u connected, this is uid %u: dropped", (int)peer->pid,
-               (unsigned)peer->uid, (unsigned)geteuid());
+      if (logged < STRANGERS_LOGGED) {
+        logged++;
+        LOG_INFO(ARFUSION_LOG_BOOTSTRAP, "bootstrap: pid %d of uid %u connected, this is uid %u: dropped",
+                 (int)peer->pid, (unsigned)peer->uid, (unsigned)geteuid());
+      }
     }
     close(fd);
   }
+  return -EAGAIN;
 }
 
 int net_connect(const char* name, struct net_peer* peer) {
@@ -109,6 +120,49 @@ int net_connect(const char* name, struct net_peer* peer) {
   }
   if (net_credentials(fd, peer) != 0) return net_close_with(fd, errno);
   return fd;
+}
+
+int net_listen_beside(const char* name) {
+  char beside[NET_NAME_BYTES + NET_BESIDE_BYTES];
+  uint32_t number;
+  int fd = net_random(&number, sizeof(number));
+
+  if (fd < 0) return fd;
+  snprintf(beside, sizeof(beside), "%s-%08x", name, (unsigned)number);
+  return net_listen(beside);
+}
+
+/* A line of /proc/net/unix has a listener's flag 00010000, and ends with the name, whose leading 0 is an @. Copies it if it
+ * is one beside `name`. */
+static int net_line_beside(const char* line, const char* name, char beside[NET_NAME_BYTES + NET_BESIDE_BYTES]) {
+  const char* at = strstr(line, " @");
+  size_t length = strlen(name);
+
+  if (at == NULL || strstr(line, " 00010000 ") == NULL) return 0;
+  if (strncmp(at + 2, name, length) != 0 || at[2 + length] != '-') return 0;
+  if (strcspn(at + 2, "\n") != length + NET_BESIDE_BYTES) return 0;
+  snprintf(beside, NET_NAME_BYTES + NET_BESIDE_BYTES, "%.*s", (int)length + NET_BESIDE_BYTES, at + 2);
+  return 1;
+}
+
+int net_connect_beside(const char* name, struct net_peer* peer) {
+  FILE* file = fopen("/proc/net/unix", "re");
+  char beside[NET_NAME_BYTES + NET_BESIDE_BYTES], *line = NULL;
+  size_t bytes = 0;
+  int found = -ECONNREFUSED;
+
+  while (file != NULL && found < 0 && getline(&line, &bytes, file) > 0) {
+    int fd = net_line_beside(line, name, beside) ? net_connect(beside, peer) : -1;
+    if (fd < 0) continue;
+    if (peer->uid == geteuid()) {
+      found = fd;
+    } else {
+      close(fd);
+    }
+  }
+  free(line);
+  if (file != NULL) fclose(file);
+  return found;
 }
 
 static int net_is_gone(int error) { return error == EPIPE || error == ECONNRESET || error == ENOTCONN; }

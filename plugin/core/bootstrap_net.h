@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #define NET_NAME_BYTES 64 /* of an abstract name with its terminator */
+#define NET_BESIDE_BYTES 9 /* of the ending of a name beside one */
 #define NET_MILLISECOND ((int64_t)1000000)
 #define NET_SECOND ((int64_t)1000000000)
 
@@ -36,11 +37,15 @@ int net_poll(struct pollfd* fds, size_t count, int64_t deadline);
 void net_sleep(int64_t nanoseconds);
 
 /* These return a descriptor, or -errno. net_accept skips connections that ended or are another user's, and returns
- * -EAGAIN when there is no further one. net_connect returns -ECONNREFUSED when nobody listens and -EAGAIN when the
- * queue is full. */
+ * -EAGAIN when there is no further one (or there were very many of these). net_connect returns -ECONNREFUSED when nobody listens and -EAGAIN when the
+ * queue is full. net_connect_beside connects to a listener of this user at any NAME-XXXXXXXX. */
 int net_listen(const char* name);
 int net_accept(int listener, struct net_peer* peer);
 int net_connect(const char* name, struct net_peer* peer);
+int net_connect_beside(const char* name, struct net_peer* peer);
+
+/* Listens at a random NAME-XXXXXXXX, which nobody can have taken before. */
+int net_listen_beside(const char* name);
 
 /* All `bytes` of it, or why not. */
 enum net_status net_send(int fd, const void* data, size_t bytes, int64_t deadline);

@@ -2,7 +2,8 @@
  *
  * bootstrap_start.c: how the star comes together. Rank 0 listens and takes whoever says hello with the right secret, as
  * the hellos come; strangers neither stop nor delay it. When something is wrong it stays for a moment, so that ranks
- * which come a little later hear what it was.
+ * which come a little later hear what it was. Names can be guessed, hence taken: then rank 0 listens at a random one beside
+ * it, and the others look for a listener of this user there.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #define STRANGERS 64 /* connections without a hello that are kept besides the ranks' own */
 #define RETRY_FIRST NET_MILLISECOND
 #define RETRY_LAST (20 * NET_MILLISECOND)
+#define LOOK_BESIDE (NET_SECOND / 10)
 #define LINGER NET_SECOND /* how long rank 0 stays after a failure, and what it grants the owner of its place */
 
 /* The first four fields stay where they are in all versions. */
@@ -66,14 +68,13 @@ static struct hello hello_make(const struct star* star, const struct bootstrap_m
 
 /* ---------------------------------------------------------------- rank 0 */
 
-/* Somebody else listens where rank 0 should. If it is a rank 0 too, it says so itself. */
+/* A process of this user listens where rank 0 should. If it is a rank 0 too, it says so itself. */
 static arfusionResult_t root_displaced(struct star* star, const struct bootstrap_meeting* meeting,
                                        struct net_peer peer) {
   struct hello hello = hello_make(star, meeting, net_now() + LINGER);
   struct star_frame frame;
-  char who[128];
 
-  if (peer.uid == geteuid() && net_send(star->members[0].fd, &hello, sizeof(hello), net_now() + LINGER) == NET_OK) {
+  if (net_send(star->members[0].fd, &hello, sizeof(hello), net_now() + LINGER) == NET_OK) {
     enum net_status status = net_receive(star->members[0].fd, &frame, sizeof(frame), net_now() + LINGER);
     char text[BOOTSTRAP_TEXT_BYTES] = "";
     if (status == NET_OK && frame.magic == STAR_FRAME_MAGIC && frame.kind == STAR_FAILURE &&
@@ -84,8 +85,21 @@ static arfusionResult_t root_displaced(struct star* star, const struct bootstrap
     }
   }
   star_member_close(star, &star->members[0]);
-  snprintf(who, sizeof(who), "pid %d of uid %u", (int)peer.pid, (unsigned)peer.uid);
-  return star_fail(star, arfusionSystemError, "bootstrap: the meeting point @%s is taken by %s", meeting->name, who);
+  return star_fail(star, arfusionSystemError, "bootstrap: the meeting point @%s is taken by pid %d of uid %u",
+                   meeting->name, (int)peer.pid, (unsigned)peer.uid);
+}
+
+/* The name is held by another user, or by who does not answer. */
+static arfusionResult_t root_listen_beside(struct star* star, const struct bootstrap_meeting* meeting, int* listener) {
+  struct net_peer peer;
+
+  star->members[0].fd = net_connect_beside(meeting->name, &peer);
+  if (star->members[0].fd >= 0) return root_displaced(star, meeting, peer);
+  LOG_INFO(ARFUSION_LOG_BOOTSTRAP, "bootstrap: the meeting point @%s is taken, rank 0 listens beside it", meeting->name);
+  *listener = net_listen_beside(meeting->name);
+  if (*listener >= 0) return arfusionSuccess;
+  return star_fail(star, arfusionSystemError, "bootstrap: cannot listen beside @%s: %s", meeting->name,
+                   strerror(-*listener));
 }
 
 /* A rank 0 that was here before may be about to end: its socket goes with it. */
@@ -96,10 +110,10 @@ static arfusionResult_t root_listen(struct star* star, const struct bootstrap_me
 
   while ((*listener = net_listen(meeting->name)) == -EADDRINUSE) {
     star->members[0].fd = net_connect(meeting->name, &peer);
-    if (star->members[0].fd >= 0) return root_displaced(star, meeting, peer);
-    if (net_now() >= until) {
-      return star_fail(star, arfusionSystemError,
-                       "bootstrap: the meeting point @%s is taken by a process that does not answer", meeting->name);
+    if (star->members[0].fd >= 0 && peer.uid == geteuid()) return root_displaced(star, meeting, peer);
+    if (star->members[0].fd >= 0 || net_now() >= until) {
+      star_member_close(star, &star->members[0]);
+      return root_listen_beside(star, meeting, listener);
     }
     net_sleep(RETRY_LAST);
   }
@@ -108,10 +122,31 @@ static arfusionResult_t root_listen(struct star* star, const struct bootstrap_me
                    strerror(-*listener));
 }
 
+/* Whom a crowd can spare: the oldest connection of the process that has most. Ranks say hello at once, and have one each. */
+static int reception_surplus(const struct reception* reception) {
+  int surplus = 0, most = 0;
+
+  for (int g = 0; g < reception->guests; g++) {
+    int connections = 0;
+    for (int h = g; h < reception->guests; h++) connections += reception->guest[h].pid == reception->guest[g].pid;
+    if (connections <= most) continue;
+    most = connections;
+    surplus = g;
+  }
+  return surplus;
+}
+
 static void guest_remove(struct reception* reception, int g) {
   reception->guests--;
   memmove(&reception->guest[g], &reception->guest[g + 1],
           (size_t)(reception->guests - g) * sizeof(reception->guest[0]));
+}
+
+static void reception_drop(struct reception* reception) {
+  int g = reception_surplus(reception);
+
+  close(reception->guest[g].fd);
+  guest_remove(reception, g);
 }
 
 /* From now on whoever comes is told, for a moment. */
@@ -187,20 +222,17 @@ static int reception_read(struct reception* reception, int g) {
 
 static void reception_accept(struct reception* reception) {
   struct net_peer peer;
-  int fd;
+  int fd = -EAGAIN;
 
-  while ((fd = net_accept(reception->listener, &peer)) >= 0) {
-    if (reception->guests == reception->capacity) { /* a rank says hello at once: the oldest one here is none */
-      close(reception->guest[0].fd);
-      guest_remove(reception, 0);
-    }
+  /* No more at a time, so that who comes without end does not keep rank 0 from everything else. */
+  for (int i = 0; i < reception->capacity && (fd = net_accept(reception->listener, &peer)) >= 0; i++) {
+    if (reception->guests == reception->capacity) reception_drop(reception);
     reception->guest[reception->guests++] = (struct guest){.fd = fd, .pid = peer.pid};
     reception_read(reception, reception->guests - 1);
   }
-  if (fd == -EAGAIN) return;
+  if (fd >= 0 || fd == -EAGAIN) return;
   if ((fd == -EMFILE || fd == -ENFILE) && reception->guests > 0) {
-    close(reception->guest[0].fd);
-    guest_remove(reception, 0);
+    reception_drop(reception);
   } else if (reception->star->failed == arfusionSuccess) {
     star_fail(reception->star, arfusionSystemError, "bootstrap: rank 0 cannot accept a connection: %s", strerror(-fd));
     reception->deadline = net_now();
@@ -219,6 +251,7 @@ static void reception_step(struct reception* reception) {
   for (int g = 0; g < guests; g++) polls[1 + g] = (struct pollfd){.fd = reception->guest[g].fd, .events = POLLIN};
   for (int r = 0; r < star->nranks; r++) members[r] = (struct pollfd){.fd = star->members[r].fd, .events = POLLRDHUP};
   ready = net_poll(polls, (size_t)(1 + guests + star->nranks), reception->deadline);
+  if (ready > 0 && net_now() >= reception->deadline) ready = 0; /* strangers may come without end */
   if (star->failed == arfusionSuccess && ready <= 0) {
     bootstrap_missing_text(star->present, star->nranks, text, sizeof(text));
     star_fail(star, ready == 0 ? arfusionRemoteError : arfusionSystemError,
@@ -296,14 +329,35 @@ static arfusionResult_t root_start(struct star* star, const struct bootstrap_mee
 
 static arfusionResult_t leaf_connect(struct star* star, const struct bootstrap_meeting* meeting, int64_t deadline,
                                      struct net_peer* peer) {
-  int64_t pause = RETRY_FIRST;
-  int fd;
+  int64_t pause = RETRY_FIRST, look = net_now() + LOOK_BESIDE;
+  struct net_peer other = {.pid = 0};
+  int fd, taken = 0;
 
   for (;;) {
     fd = net_connect(meeting->name, peer);
-    if (fd >= 0) break;
+    if (fd >= 0 && peer->uid == geteuid()) break;
+    if (fd >= 0) {
+      if (!taken) look = net_now();
+      taken = 1;
+      other = *peer;
+      close(fd);
+      fd = -ECONNREFUSED;
+    }
+    if (net_now() >= look) {
+      int beside = net_connect_beside(meeting->name, peer);
+      if (beside >= 0) fd = beside;
+      if (fd >= 0) break;
+      look = net_now() + LOOK_BESIDE;
+    }
     if (fd != -ECONNREFUSED && fd != -EAGAIN) {
       return star_fail(star, arfusionSystemError, "bootstrap: cannot connect to @%s: %s", meeting->name, strerror(-fd));
+    }
+    if (net_now() >= deadline && taken) {
+      return star_fail(star, arfusionRemoteError,
+                       "bootstrap: rank 0 of %d did not come within %lld s; the meeting point @%s is taken by pid %d of "
+                       "uid %u, this is uid %u",
+                       star->nranks, (long long)star->timeout_s, meeting->name, (int)other.pid, (unsigned)other.uid,
+                       (unsigned)geteuid());
     }
     if (net_now() >= deadline) {
       return star_fail(star, arfusionRemoteError, "bootstrap: rank 0 of %d %s within %lld s (at @%s)", star->nranks,
@@ -314,10 +368,7 @@ static arfusionResult_t leaf_connect(struct star* star, const struct bootstrap_m
     pause = earlier(2 * pause, RETRY_LAST);
   }
   star->members[0].fd = fd;
-  if (peer->uid == geteuid()) return arfusionSuccess;
-  return star_fail(star, arfusionSystemError,
-                   "bootstrap: the meeting point @%s is taken by pid %d of uid %u, this is uid %u", meeting->name,
-                   (int)peer->pid, (unsigned)peer->uid, (unsigned)geteuid());
+  return arfusionSuccess;
 }
 
 static arfusionResult_t leaf_start(struct star* star, const struct bootstrap_meeting* meeting, int64_t deadline) {

@@ -1,82 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_bootstrap_errors.c: what can go wrong when ranks meet. All that are there must get an error that says what it
- * was, within the time limit, and nothing may be left open.
+ * was, within the time limit, and nothing may be left open. Strangers: test_bootstrap_strangers.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 
-#include "test/unit/bootstrap_ranks.h"
-
-#define LIMIT_S 20 /* never reached */
-#define SHORT_S 1  /* reached */
-#define SOON 5.0   /* seconds within which is seen what is seen at once, also on a busy machine */
-#define LATE (SHORT_S + 2.0)
-#define OTHER_UID 65534
-
-static struct outcome outcomes[RANKS_MAX];
-static int descriptors_before;
-
-static int setup(void** state) {
-  (void)state;
-  descriptors_before = descriptors_open();
-  return 0;
-}
-
-static int teardown(void** state) {
-  (void)state;
-  return descriptors_open() == descriptors_before ? 0 : -1;
-}
-
-static void assert_failed(int i, arfusionResult_t result, const char* text, double within) {
-  if (outcomes[i].result == result && strstr(outcomes[i].text, text) != NULL && outcomes[i].seconds <= within) return;
-  fail_msg("rank %d: result %d after %.2f s, text \"%s\", wanted %d, \"%s\" within %.1f s", i, (int)outcomes[i].result,
-           outcomes[i].seconds, outcomes[i].text, (int)result, text, within);
-}
-
-static void pause_ms(int milliseconds) { usleep((useconds_t)milliseconds * 1000); }
+#include "test/unit/bootstrap_world.h"
 
 /* ---------------------------------------------------------------- the start */
-
-/* A world in which rank `index` is what the test says. */
-struct world {
-  struct bootstrap_meeting meeting;
-  int rank[RANKS_MAX], nranks[RANKS_MAX], delay_ms[RANKS_MAX];
-  int64_t limit_s;
-};
-
-static void world_make(struct world* world, int nranks, int64_t limit_s) {
-  uint64_t random = 0;
-
-  memset(world, 0, sizeof(*world));
-  assert_int_equal(net_random(&random, sizeof(random)), 0);
-  assert_int_equal(net_random(world->meeting.secret, sizeof(world->meeting.secret)), 0);
-  snprintf(world->meeting.name, sizeof(world->meeting.name), "arfusion-test-%016llx", (unsigned long long)random);
-  world->limit_s = limit_s;
-  for (int r = 0; r < RANKS_MAX; r++) {
-    world->rank[r] = r;
-    world->nranks[r] = nranks;
-  }
-}
-
-static arfusionResult_t world_rank(int index, void* context) {
-  struct world* world = context;
-  arfusionBootstrap_t bootstrap;
-
-  if (world->rank[index] < 0) return arfusionSuccess;
-  pause_ms(world->delay_ms[index]);
-  FORWARD_IF_ERROR(
-      bootstrap_socket_create(&world->meeting, world->nranks[index], world->rank[index], world->limit_s, &bootstrap));
-  bootstrap_destroy(&bootstrap);
-  return arfusionSuccess;
-}
 
 static void test_missing_rank(void** state) {
   struct world world;
@@ -207,82 +140,6 @@ static void test_bad_ranks(void** state) {
   assert_non_null(strstr(error_last(), "version 9"));
 }
 
-/* ---------------------------------------------------------------- strangers */
-
-static int connect_to(const char* name) {
-  struct net_peer peer;
-  int fd = -1;
-
-  for (int i = 0; fd < 0 && i < 2000; i++) {
-    fd = net_connect(name, &peer);
-    if (fd < 0) pause_ms(1);
-  }
-  return fd;
-}
-
-/* Index 0 and 1 are the ranks; the others connect and say nothing, too little, or nonsense. */
-static arfusionResult_t stranger_rank(int index, void* context) {
-  static const char nonsense[300] = "GET / HTTP/1.1\r\n\r\n and more of it than any hello has";
-  struct world* world = context;
-  int fds[120];
-
-  if (index < 2) return world_rank(index, world);
-  for (int i = 0; i < 120; i++) fds[i] = connect_to(world->meeting.name);
-  for (int i = 0; i < 120; i++) {
-    size_t done = 0;
-    if (i % 3 > 0) (void)net_send_some(fds[i], nonsense, i % 3 == 1 ? 5 : sizeof(nonsense), &done);
-    if (i % 4 == 0) close(fds[i]);
-  }
-  pause_ms(700);
-  for (int i = 0; i < 120; i++) {
-    if (i % 4 > 0) close(fds[i]);
-  }
-  return arfusionSuccess;
-}
-
-static void test_strangers(void** state) {
-  struct world world;
-  (void)state;
-
-  world_make(&world, 2, LIMIT_S);
-  world.delay_ms[1] = 300;
-  ranks_as_processes(4, stranger_rank, &world, outcomes);
-  for (int i = 0; i < 2; i++) {
-    if (outcomes[i].result != arfusionSuccess) fail_msg("rank %d: %s", i, outcomes[i].text);
-    assert_true(outcomes[i].seconds < SOON);
-  }
-}
-
-struct secret_world {
-  arfusionUniqueId_t id;
-  size_t altered; /* the byte that rank 1 has wrong */
-};
-
-static arfusionResult_t secret_rank(int index, void* context) {
-  struct secret_world* world = context;
-  arfusionUniqueId_t id = world->id;
-  arfusionBootstrap_t bootstrap;
-
-  if (index == 1) id.internal[world->altered] ^= 0x10;
-  FORWARD_IF_ERROR(bootstrap_from_unique_id(&id, 2, index, SHORT_S, &bootstrap));
-  bootstrap_destroy(&bootstrap);
-  return arfusionSuccess;
-}
-
-static void test_wrong_secret(void** state) {
-  struct secret_world world = {.altered = 32};
-  (void)state;
-
-  assert_int_equal(bootstrap_unique_id(&world.id), arfusionSuccess);
-  ranks_as_processes(2, secret_rank, &world, outcomes);
-  assert_failed(0, arfusionRemoteError, "rank 1 of 2 did not come within 1 s", LATE);
-  assert_failed(1, arfusionInvalidArgument, "rank 0 has another secret", SOON);
-  world.altered = 40; /* the half that rank 0 shows */
-  ranks_as_processes(2, secret_rank, &world, outcomes);
-  assert_int_equal(outcomes[0].result, arfusionSuccess);
-  assert_failed(1, arfusionSystemError, "does not know the secret", SOON);
-}
-
 /* ---------------------------------------------------------------- a meeting point that is taken */
 
 static void test_taken(void** state) {
@@ -306,50 +163,6 @@ static void test_taken(void** state) {
   ranks_as_processes(1, world_rank, &world, outcomes);
   assert_failed(0, arfusionRemoteError, "did not answer within 1 s", LATE);
   close(listener);
-}
-
-/* Index 0 is another user, who listens; then come the ranks. */
-static arfusionResult_t other_user_listens(int index, void* context) {
-  struct world* world = context;
-
-  if (index > 0) {
-    close(connect_to(world->meeting.name)); /* it is there */
-    return world_rank(index - 1, world);
-  }
-  if (setuid(OTHER_UID) != 0 || net_listen(world->meeting.name) < 0) return arfusionSystemError;
-  pause_ms(1000);
-  return arfusionSuccess;
-}
-
-/* Index 0 is another user, who knows the secret and wants to be rank 1. */
-static arfusionResult_t other_user_connects(int index, void* context) {
-  struct world* world = context;
-  arfusionBootstrap_t bootstrap;
-  char byte;
-  int fd;
-
-  if (index > 0) return world_rank(index - 1, world);
-  if (setuid(OTHER_UID) != 0) return arfusionInternalError;
-  fd = connect_to(world->meeting.name);
-  if (fd < 0 || net_receive(fd, &byte, 1, net_deadline(5)) != NET_CLOSED) return arfusionInternalError;
-  return bootstrap_socket_create(&world->meeting, 2, 1, LIMIT_S, &bootstrap);
-}
-
-static void test_other_user(void** state) {
-  struct world world;
-  (void)state;
-
-  if (geteuid() != 0) skip();
-  world_make(&world, 2, LIMIT_S);
-  ranks_as_processes(3, other_user_listens, &world, outcomes);
-  assert_int_equal(outcomes[0].result, arfusionSuccess);
-  assert_failed(1, arfusionSystemError, "of uid 65534", SOON);
-  assert_failed(2, arfusionSystemError, "of uid 65534, this is uid 0", SOON);
-  world.delay_ms[1] = 500;
-  ranks_as_processes(3, other_user_connects, &world, outcomes);
-  assert_failed(0, arfusionSystemError, "of uid 0, this is uid 65534", SOON);
-  assert_int_equal(outcomes[1].result, arfusionSuccess);
-  assert_int_equal(outcomes[2].result, arfusionSuccess);
 }
 
 /* ---------------------------------------------------------------- the all-gather */
@@ -570,10 +383,7 @@ int main(void) {
       CASE(test_different_nranks),
       CASE(test_dies_in_start),
       CASE(test_bad_ranks),
-      CASE(test_strangers),
-      CASE(test_wrong_secret),
       CASE(test_taken),
-      CASE(test_other_user),
       CASE(test_all_gather_left),
       CASE(test_all_gather_late),
       CASE(test_all_gather_bytes),
