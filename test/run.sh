@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the given test programs and scripts one after the other. Exit 0 passes, 77 skips, anything else (also a run past its time
-# limit) fails. What a unit test skips of its functions is counted, too. Ends with `N passed, N failed, N skipped`; exit 1 if one
-# failed. Environment: B, TEST_LIMIT, SKIPS (a list of what may be skipped; any other skip fails. Unset: all may).
+# Runs the given test programs and scripts one after the other. Exit 0 passes, 77 skips, anything else (also a run past
+# its time limit) fails. What a unit test skips of its functions is counted, too.
+# Ends with `N passed, N failed, N skipped`; exit 1 if one failed. Environment: B, TEST_LIMIT, SKIPS (a list of what
+# may be skipped; any other skip fails. Unset: all may).
 passed=0 failed=0 skipped=0
 
 skip() { # skip NAME WHAT
@@ -26,9 +27,13 @@ for test in "$@"; do
   case $status in
     0) passed=$((passed + 1)); printf 'PASS  %s (%d s)\n' "$name" "$seconds" ;;
     77) skip "$name" "$(tail -n 1 "$log")" ;;
-    *) failed=$((failed + 1)); printf 'FAIL  %s (exit %d, %d s)\n' "$name" "$status" "$seconds"; sed 's/^/      /' "$log" ;;
+    *)
+      failed=$((failed + 1)); printf 'FAIL  %s (exit %d, %d s)\n' "$name" "$status" "$seconds"
+      sed 's/^/      /' "$log" ;;
   esac
-  for function in $(sed -n 's/^\[  SKIPPED \] \([A-Za-z_0-9]*\)$/\1/p' "$log" | sort -u); do skip "$name" "$function"; done
+  for function in $(sed -n 's/^\[  SKIPPED \] \([A-Za-z_0-9]*\)$/\1/p' "$log" | sort -u); do
+    skip "$name" "$function"
+  done
   rm -f "$log"
 done
 printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"

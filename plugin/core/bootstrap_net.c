@@ -132,8 +132,8 @@ int net_listen_beside(const char* name) {
   return net_listen(beside);
 }
 
-/* A line of /proc/net/unix has a listener's flag 00010000, and ends with the name, whose leading 0 is an @. Copies it if it
- * is one beside `name`. */
+/* A line of /proc/net/unix has a listener's flag 00010000, and ends with the name, whose leading 0 is an @. Copies it
+ * if it is one beside `name`. */
 static int net_line_beside(const char* line, const char* name, char beside[NET_NAME_BYTES + NET_BESIDE_BYTES]) {
   const char* at = strstr(line, " @");
   size_t length = strlen(name);

@@ -37,8 +37,9 @@ int net_poll(struct pollfd* fds, size_t count, int64_t deadline);
 void net_sleep(int64_t nanoseconds);
 
 /* These return a descriptor, or -errno. net_accept skips connections that ended or are another user's, and returns
- * -EAGAIN when there is no further one (or there were very many of these). net_connect returns -ECONNREFUSED when nobody listens and -EAGAIN when the
- * queue is full. net_connect_beside connects to a listener of this user at any NAME-XXXXXXXX. */
+ * -EAGAIN when there is no further one (or there were very many of these). net_connect returns -ECONNREFUSED when
+ * nobody listens and -EAGAIN when the queue is full. net_connect_beside connects to a listener of this user at any
+ * NAME-XXXXXXXX. */
 int net_listen(const char* name);
 int net_accept(int listener, struct net_peer* peer);
 int net_connect(const char* name, struct net_peer* peer);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap_start.c: how the star comes together. Rank 0 listens and takes whoever says hello with the right secret, as
- * the hellos come; strangers neither stop nor delay it. When something is wrong it stays for a moment, so that ranks
- * which come a little later hear what it was. Names can be guessed, hence taken: then rank 0 listens at a random one beside
- * it, and the others look for a listener of this user there.
+ * bootstrap_start.c: how the star comes together. Rank 0 listens and takes whoever says hello with the right secret,
+ * as the hellos come; strangers neither stop nor delay it. When something is wrong it stays for a moment, so that
+ * ranks which come a little later hear what it was. Names can be guessed, hence taken: then rank 0 listens at a random
+ * one beside it, and the others look for a listener of this user there.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -95,7 +95,8 @@ static arfusionResult_t root_listen_beside(struct star* star, const struct boots
 
   star->members[0].fd = net_connect_beside(meeting->name, &peer);
   if (star->members[0].fd >= 0) return root_displaced(star, meeting, peer);
-  LOG_INFO(ARFUSION_LOG_BOOTSTRAP, "bootstrap: the meeting point @%s is taken, rank 0 listens beside it", meeting->name);
+  LOG_INFO(ARFUSION_LOG_BOOTSTRAP, "bootstrap: the meeting point @%s is taken, rank 0 listens beside it",
+           meeting->name);
   *listener = net_listen_beside(meeting->name);
   if (*listener >= 0) return arfusionSuccess;
   return star_fail(star, arfusionSystemError, "bootstrap: cannot listen beside @%s: %s", meeting->name,
@@ -122,7 +123,8 @@ static arfusionResult_t root_listen(struct star* star, const struct bootstrap_me
                    strerror(-*listener));
 }
 
-/* Whom a crowd can spare: the oldest connection of the process that has most. Ranks say hello at once, and have one each. */
+/* Whom a crowd can spare: the oldest connection of the process that has most. Ranks say hello at once, and have one
+ * each. */
 static int reception_surplus(const struct reception* reception) {
   int surplus = 0, most = 0;
 
@@ -354,8 +356,8 @@ static arfusionResult_t leaf_connect(struct star* star, const struct bootstrap_m
     }
     if (net_now() >= deadline && taken) {
       return star_fail(star, arfusionRemoteError,
-                       "bootstrap: rank 0 of %d did not come within %lld s; the meeting point @%s is taken by pid %d of "
-                       "uid %u, this is uid %u",
+                       "bootstrap: rank 0 of %d did not come within %lld s; the meeting point @%s is taken by pid %d "
+                       "of uid %u, this is uid %u",
                        star->nranks, (long long)star->timeout_s, meeting->name, (int)other.pid, (unsigned)other.uid,
                        (unsigned)geteuid());
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lamport.pml: one-shot Lamport (kernels/cuda/lamport.cuh). A rank stores its vectors into its slot at every peer, where
- * they arrive at any time and in any order; whoever has read a vector clears it, and that store is under way, too, at most
- * until its launch ends. Two buffers alternate.
+ * lamport.pml: one-shot Lamport (kernels/cuda/lamport.cuh). A rank stores its vectors into its slot at every peer,
+ * where they arrive at any time and in any order; whoever has read a vector clears it, and that store is under way,
+ * too, at most until its launch ends. Two buffers alternate.
  *
- * Claims: every vector read is of this operation and whole, nothing lands where something unread is or a clearing is still
- * under way, nobody waits for ever. In each of the broken variants spin must find one of them violated.
+ * Claims: every vector read is of this operation and whole, nothing lands where something unread is or a clearing is
+ * still under way, nobody waits for ever. In each of the broken variants spin must find one of them violated.
  * Broken: ONE_BUFFER NOT_CLEARED ENDS_BEFORE_CLEARED ONE_WORD_FOR_ALL
  */
 #include "operations.pml"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sync.pml: one-shot sync (kernels/cuda/sync.cuh). Each block of a rank stages its input in one of two halves, tells the same
- * block of every peer by a flag, waits for theirs, and reads their stages. A flag is the number of operations begun; it is
- * never reset, and wraps. Operations of other algorithms come in between, which stage nothing.
+ * sync.pml: one-shot sync (kernels/cuda/sync.cuh). Each block of a rank stages its input in one of two halves, tells
+ * the same block of every peer by a flag, waits for theirs, and reads their stages. A flag is the number of operations
+ * begun; it is never reset, and wraps. Operations of other algorithms come in between, which stage nothing.
  *
- * Claims: every stage read is of this operation, a release makes what was staged before it visible, nobody waits for ever,
- * also where the numbers wrap.
+ * Claims: every stage read is of this operation, a release makes what was staged before it visible, nobody waits for
+ * ever, also where the numbers wrap.
  * Broken: ONE_HALF FLAG_RELAXED FLAG_EQUAL FLAG_NOT_WRAPPED BLOCKS_MIXED
  */
 #include "operations.pml"

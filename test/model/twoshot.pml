@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * twoshot.pml: two-shot with Lamport slots in both halves (kernels/cuda/twoshot.cuh). Range q belongs to rank q modulo the
- * number of ranks: the others send it their contributions and wait for its sum. With few ranges there are ranks that send
- * each other nothing, and still two buffers must do.
+ * twoshot.pml: two-shot with Lamport slots in both halves (kernels/cuda/twoshot.cuh). Range q belongs to rank q modulo
+ * the number of ranks: the others send it their contributions and wait for its sum. With few ranges there are ranks
+ * that send each other nothing, and still two buffers must do.
  *
  * Claims: those of lamport.pml, of contributions and of sums.
  * Broken: ONE_BUFFER NOT_CLEARED ENDS_BEFORE_CLEARED SUM_SENT_FIRST
@@ -54,8 +54,8 @@ inline cell_read(s, half) {
 #define ARRIVED(s, half) (memory[CELL(me, s, half)] != EMPTY)
 #define HAS_RANGE(r) ((r) < choice[epoch])
 
-/* What a rank has done of an operation, as bits: contributed to the range of its k-th peer, read that peer's contribution
- * to its own range, sent the own range's sum, read that peer's sum. */
+/* What a rank has done of an operation, as bits: contributed to the range of its k-th peer, read that peer's
+ * contribution to its own range, sent the own range's sum, read that peer's sum. */
 #define CONTRIBUTED(k) (1 << (k))
 #define ADDED(k) (8 << (k))
 #define SUMMED 64

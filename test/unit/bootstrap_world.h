@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bootstrap_world.h: ranks that meet at a place of their own, each of which can be what the test says; for the tests of what
- * goes wrong. A case must leave as many descriptors open as there were.
+ * bootstrap_world.h: ranks that meet at a place of their own, each of which can be what the test says; for the tests
+ * of what goes wrong. A case must leave as many descriptors open as there were.
  */
 #ifndef ARFUSION_TEST_BOOTSTRAP_WORLD_H_
 #define ARFUSION_TEST_BOOTSTRAP_WORLD_H_

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_bootstrap_hostile.c: a peer that has the secret and then says what no peer says: lengths, ranks and results that are
- * none, half of something, too much. The others get an error soon, and nothing of theirs is overwritten.
+ * test_bootstrap_hostile.c: a peer that has the secret and then says what no peer says: lengths, ranks and results
+ * that are none, half of something, too much. The others get an error soon, and nothing of theirs is overwritten.
  */
 #include <signal.h>
 
@@ -19,7 +19,8 @@ static void send_all(int fd, const void* data, size_t bytes) { (void)net_send(fd
 
 static void assert_error_soon(int i, const char* what, size_t number) {
   if ((int)outcomes[i].result > arfusionSuccess && outcomes[i].seconds < SOON) return;
-  fail_msg("%s %zu: result %d after %.1f s: %s", what, number, (int)outcomes[i].result, outcomes[i].seconds, outcomes[i].text);
+  fail_msg("%s %zu: result %d after %.1f s: %s", what, number, (int)outcomes[i].result, outcomes[i].seconds,
+           outcomes[i].text);
 }
 
 /* ---------------------------------------------------------------- in rank 0's place */
@@ -33,10 +34,12 @@ struct answer {
 #define FRAME_BYTES sizeof(struct star_frame)
 #define FRAME(...) {.magic = STAR_FRAME_MAGIC, __VA_ARGS__}
 static const struct answer welcomes[] = {
-    {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = 1 << 16), FRAME_BYTES, 1 << 16, "sent something"},
+    {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = 1 << 16), FRAME_BYTES, 1 << 16,
+     "sent something"},
     {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = BOOTSTRAP_TEXT_BYTES), FRAME_BYTES,
      BOOTSTRAP_TEXT_BYTES, "sent something"},
-    {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = UINT64_MAX), FRAME_BYTES, 1 << 16, "sent something"},
+    {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = UINT64_MAX), FRAME_BYTES, 1 << 16,
+     "sent something"},
     {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = BOOTSTRAP_TEXT_BYTES - 1), FRAME_BYTES,
      BOOTSTRAP_TEXT_BYTES - 1, "AAAA"},
     {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = 100), FRAME_BYTES, 99, "has left"},
@@ -105,7 +108,8 @@ static void test_data(void** state) {
       {FRAME(.kind = STAR_DATA, .bytes = 0), FRAME_BYTES, 0, "sent 0 bytes instead of 32"},
       {FRAME(.kind = STAR_DATA, .bytes = UINT64_MAX), FRAME_BYTES, 1 << 16, "instead of 32"},
       {FRAME(.kind = STAR_DATA, .bytes = 32), FRAME_BYTES, 31, "has left"},
-      {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = 1 << 16), FRAME_BYTES, 1 << 16, "sent something"},
+      {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = 1 << 16), FRAME_BYTES, 1 << 16,
+     "sent something"},
   };
   (void)state;
   root_run(answers, sizeof(answers) / sizeof(answers[0]), 1);

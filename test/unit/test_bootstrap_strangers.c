@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_bootstrap_strangers.c: processes of other users, and processes of this user without the secret, while ranks meet: they
- * do not get in, and do not keep the ranks from meeting. What needs another user is skipped without root.
+ * test_bootstrap_strangers.c: processes of other users, and processes of this user without the secret, while ranks
+ * meet: they do not get in, and do not keep the ranks from meeting. What needs another user is skipped without root.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,7 +22,8 @@ static void assert_met(int count) {
   }
 }
 
-/* A process beside the ranks, from before they begin until the test ends it. It has begun when it has written a byte. */
+/* A process beside the ranks, from before they begin until the test ends it. It has begun when it has written a byte.
+ * */
 struct stranger {
   pid_t pid;
 };
@@ -381,7 +382,8 @@ static void holds_many(struct world* world) {
 }
 
 static void test_name_taken_by_other_user(void** state) {
-  static const stranger_function ways[] = {holds_and_accepts, holds_and_listens, holds_and_is_full, holds_only, holds_many};
+  static const stranger_function ways[] = {holds_and_accepts, holds_and_listens, holds_and_is_full, holds_only,
+                                           holds_many};
   (void)state;
 
   if (geteuid() != 0) skip();

@@ -203,7 +203,8 @@ struct sockets {
 
 /* A process's sockets, none of which may be anything but a Unix socket without a place in the file system. */
 static struct sockets sockets_of(pid_t pid) {
-  static const char* const others[] = {"/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/udp6", "/proc/net/raw"};
+  static const char* const others[] = {"/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/udp6",
+                                       "/proc/net/raw"};
   struct sockets sockets = {0, 0};
   char path[400], link[64], line[512];
   snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
@@ -278,7 +279,8 @@ static char lines[1 << 18];
 static size_t lines_bytes;
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void keep_lines(arfusionLogLevel_t level, unsigned long flags, const char* file, int line, const char* fmt, ...) {
+static void keep_lines(arfusionLogLevel_t level, unsigned long flags, const char* file, int line, const char* fmt,
+                       ...) {
   va_list args;
   (void)level;
   (void)flags;
