@@ -7,4 +7,4 @@ set -eu
 export LD_LIBRARY_PATH=$B ARFUSION_DEBUG=none
 "$PYTHON" -m unittest discover -s test/python
 "$PYTHON" -c 'import torch' 2>/dev/null || exit 0
-ARFUSION_TEST_ARRAYS=torch "$PYTHON" -m unittest discover -s test/python
+TEST_ARRAYS=torch "$PYTHON" -m unittest discover -s test/python

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks as processes for the tests of the Python package, and arrays of the kind under test.
 
-ARFUSION_TEST_ARRAYS says which: numpy (the default; host device), torch (tensors in host memory), cuda (on GPUs).
+TEST_ARRAYS says which: numpy (the default; host device), torch (tensors in host memory), cuda (on GPUs).
 """
 
 import multiprocessing
@@ -15,7 +15,7 @@ import traceback
 import numpy as np
 
 LIMIT_S = 90
-KIND = os.environ.get("ARFUSION_TEST_ARRAYS", "numpy")
+KIND = os.environ.get("TEST_ARRAYS", "numpy")
 PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "plugin", "python")
 sys.path.insert(0, PACKAGE)
 if KIND == "cuda":

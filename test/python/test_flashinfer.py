@@ -184,6 +184,11 @@ def spared_arguments(own):
     given = arguments(own, "bfloat16")
     call(own, tensor, P.kARResidualRMSNorm, {**given, "rms_gamma": own.arrays.make(values(200, HIDDEN))})
     assert own.arrays.bytes(given["norm_out"]) == expected_bytes(own, 1, None, "bfloat16", 0)["norm_out"]
+    # As vLLM has it: the sum with the residual goes to the input.
+    given = arguments(own)
+    call(own, tensor, P.kARResidualRMSNorm, {**given, "residual_out": given["input"]})
+    assert own.arrays.bytes(given["input"]) == expected_bytes(own, 1, None, "float32", 0)["residual_out"]
+    assert own.arrays.bytes(given["norm_out"]) == expected_bytes(own, 1, None, "float32", 0)["norm_out"]
     # In place, a longer buffer than needed, a copy of the workspace tensor, and no tokens.
     given = arguments(own)
     call(own, tensor, P.kARResidualRMSNorm, {**given, "residual_out": given["residual_in"], "norm_out": given["input"]})

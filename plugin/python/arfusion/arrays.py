@@ -71,11 +71,8 @@ def known_type(dtype: Any) -> Optional[int]:
 
 
 def _torch_view(tensor: Any, name: str) -> View:
-    if tensor.is_cuda:
-        device = tensor.get_device()
-    elif tensor.device.type == "cpu":
-        device = HOST
-    else:
+    device = tensor.get_device() if tensor.is_cuda else HOST
+    if device == HOST and not tensor.is_cpu:
         raise ValueError(f"{name} is on device {tensor.device}: a GPU's memory or the host's is needed")
     return View(
         tensor.data_ptr(),

@@ -25,6 +25,9 @@ class Route(NamedTuple):
         return _library.reason_text(self.reason)
 
 
+_ALGORITHMS = list(Algorithm)  # by value
+
+
 def _config(max_tokens: int, hidden: int, dtype: Any) -> Optional[_abi.Config]:
     if not max_tokens and not hidden:
         return None
@@ -208,7 +211,7 @@ class Communicator:
     def route(self) -> Route:
         """Where this communicator's last operation went."""
         route = self._route
-        return Route(Algorithm(route.algorithm), route.reason, route.value, route.limit, route.launches)
+        return Route(_ALGORITHMS[route.algorithm], route.reason, route.value, route.limit, route.launches)
 
     # ------------------------------------------------------------ operations
 

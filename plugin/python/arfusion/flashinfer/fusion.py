@@ -59,20 +59,20 @@ def _gamma(array: Any, device: int, like: Any, hidden: int) -> Tuple[int, int]:
     return _pointer(array, "rms_gamma", device, same, hidden, False), dtype
 
 
-def _scale_factor(scale: Any, device: int, like: Any) -> Any:
-    """An array of one float32 on the device. A number becomes one on the stream, which can be captured."""
+def _scale_factor(scale: Any, device: int, like: Any) -> Tuple[Any, int]:
+    """An array of one float32 on the device, and its address. A number becomes one on the stream, which can be
+    captured."""
     if scale is None:
         raise ValueError("scale_factor is None: this pattern needs it")
     if isinstance(scale, (int, float)):
         if arrays.is_torch(like):
-            return sys.modules["torch"].full((1,), float(scale), dtype=sys.modules["torch"].float32, device=like.device)
-        return sys.modules["numpy"].array([scale], dtype="float32")
-    view = arrays.view(scale, "scale_factor")
-    if view.device != device or view.count < 1:
-        _explain(scale, "scale_factor", device, scale, 1, False)
-    if view.dtype == _FLOAT32:
-        return scale
-    return scale.float() if arrays.is_torch(scale) else scale.astype("float32")
+            scale = sys.modules["torch"].full((1,), scale, dtype=sys.modules["torch"].float32, device=like.device)
+        else:
+            scale = sys.modules["numpy"].array([scale], dtype="float32")
+    elif arrays.known_type(getattr(scale, "dtype", None)) != _FLOAT32:
+        arrays.view(scale, "scale_factor")
+        scale = scale.float() if arrays.is_torch(scale) else scale.astype("float32")
+    return scale, _pointer(scale, "scale_factor", device, scale, 1, False)
 
 
 def _scratch(count: int, like: Any) -> Any:
@@ -115,8 +115,7 @@ def _quantize(
     quant = request.quantization = pattern.quant
     request.quantOut = _pointer(quant_out, "quant_out", device, None, _abi.quant_out_bytes(quant, tokens, hidden))
     if quant == Quantization.FP8:
-        kept = _scale_factor(scale_factor, device, like)
-        request.fp8Scale = arrays.view(kept, "scale_factor").pointer
+        kept, request.fp8Scale = _scale_factor(scale_factor, device, like)
         return kept
     if quant == Quantization.FP8_TOKEN:
         request.scaleOut = _pointer(scale_out, "scale_out", device, None, tokens * 4)
@@ -130,8 +129,7 @@ def _quantize(
         return None
     if arrays.known_type(like.dtype) == _FLOAT32:
         raise ValueError(f"{pattern.name} is not made from an input of float32")
-    kept = _scale_factor(scale_factor, device, like)
-    request.nvfp4GlobalScale = arrays.view(kept, "scale_factor").pointer
+    kept, request.nvfp4GlobalScale = _scale_factor(scale_factor, device, like)
     layout = QuantizationSFLayout.SWIZZLED_128x4 if layout_code is None else layout_code
     if layout not in (0, 1, 2):
         raise ValueError(f"layout_code is {layout_code!r}: one of QuantizationSFLayout's is needed")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# The examples of ten lines, in C and in Python, as two ranks with torchrun's variables, on the host device; those that start
+# vLLM and SGLang up to the command that they run.
+set -eu
+: "${PYTHON:=/usr/bin/python3}"
+[ -z "$SANITIZED" ] || { echo "the programs of others are not sanitized"; exit 77; }
+fail() { echo "$1" >&2; exit 1; }
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export ARFUSION_DEVICE=host LD_LIBRARY_PATH=$B PYTHONPATH=plugin/python
+
+both() { # both EXPECTED COMMAND...: as ranks 0 and 1
+  expected=$1
+  shift
+  for rank in 0 1; do
+    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 TORCHELASTIC_RUN_ID=$$.$1 \
+      "$@" >"$scratch/$rank" 2>&1 &
+  done
+  wait
+  for rank in 0 1; do [ "$(cat "$scratch/$rank")" = "$expected" ] || fail "rank $rank of $*: $(cat "$scratch/$rank")"; done
+}
+
+${CC:-gcc} -std=c11 -Wall -Wextra -Werror -Iinclude test/examples/ten_lines.c -L"$B" -larfusion -o "$scratch/c"
+both 'sum + residual = 4, norm = 191.755' "$scratch/c"
+both 'sum + residual = 4, norm = 1' "$PYTHON" test/examples/ten_lines.py
+
+# Programs that say how they were called take the place of vLLM's and SGLang's; what they would import is arfusion's.
+printf '#!/bin/sh\necho "vllm $*"\nexec python3 -c "import flashinfer; print(flashinfer.__file__)"\n' >"$scratch/vllm"
+printf '#!/bin/sh\nif [ "$1" = -m ]; then echo "python3 $*"; shift $#; set -- -c "import flashinfer; print(flashinfer.__file__)"; fi\nexec %s "$@"\n' \
+  "$PYTHON" >"$scratch/python3"
+chmod +x "$scratch/vllm" "$scratch/python3"
+compat=$PWD/plugin/python/arfusion/compat/flashinfer/__init__.py
+for stack in vllm sglang; do
+  PATH=$scratch:$PATH bash test/examples/$stack.sh some/model >"$scratch/said"
+  grep -q 'some/model --tensor-parallel-size 2' "$scratch/said" || fail "$stack: $(cat "$scratch/said")"
+  tail -n 1 "$scratch/said" | grep -q -e "$compat" -e site-packages || fail "$stack: $(cat "$scratch/said")"
+done
