@@ -24,12 +24,13 @@ struct endpoint_options {
 
 struct listener;
 
-/* Writes ENDPOINT_HANDLE_BYTES bytes to `handle`. */
+/* Writes ENDPOINT_HANDLE_BYTES bytes to `handle`. The interface must stay as long as the listener. */
 arfusionResult_t listener_create(const struct interface* interface, const struct endpoint_options* options,
                                  void* handle, struct listener** listener);
 
 /* *link is NULL if nobody is there yet. *rank (may be NULL): what the other end gave to endpoint_connect. */
 arfusionResult_t listener_accept(struct listener* listener, struct link** link, int* rank);
+const struct interface* listener_interface(const struct listener* listener);
 void listener_close(struct listener* listener);
 
 /* *link is NULL if it takes longer: to be called again with the same handle, in which the state is noted. An attempt

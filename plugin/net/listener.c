@@ -38,6 +38,7 @@ struct gathering {
 struct listener {
   int tcp, local;
   struct endpoint_handle handle;
+  const struct interface* interface;
   int64_t timeout_s;
   int arrivals;
   struct arrival arrival[ARRIVALS];
@@ -115,6 +116,7 @@ arfusionResult_t listener_create(const struct interface* interface, const struct
 
   if (made == NULL) return error_set(arfusionSystemError, "NET/arfusion: out of memory for a listener");
   made->local = -1;
+  made->interface = interface;
   made->timeout_s = options->timeout_s;
   made->tcp = tcp_listen(&address);
   if (made->tcp < 0) {
@@ -138,6 +140,8 @@ arfusionResult_t listener_create(const struct interface* interface, const struct
   *listener = made;
   return arfusionSuccess;
 }
+
+const struct interface* listener_interface(const struct listener* listener) { return listener->interface; }
 
 static void gathering_end(struct gathering* gathering) {
   for (int i = 0; i <= LINK_LANES_MAX; i++) {

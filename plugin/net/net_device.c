@@ -20,10 +20,7 @@ arfusionResult_t net_init(void** ctx, uint64_t comm_id, void* config, arfusionDe
 }
 
 arfusionResult_t net_finalize(void* ctx) {
-  if (ctx != NULL) {
-    endpoint_connects_end();
-    net_state_end();
-  }
+  if (ctx != NULL) net_state_end();
   return arfusionSuccess;
 }
 

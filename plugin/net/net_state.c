@@ -19,7 +19,7 @@
 #define PROCESSORS_PER_LANE 4 /* several ranks of a host have several connections each */
 
 static pthread_mutex_t state_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int state_read;
+static int state_read, state_hosts;
 static struct net_state state;
 
 static int lanes_choose(void) {
@@ -77,12 +77,18 @@ const struct net_state* net_state_begin(arfusionDebugLogger_t logger) {
   pthread_mutex_lock(&state_mutex);
   if (!state_read) state_decide();
   state_read = 1;
+  if (state.ndev > 0) state_hosts++;
   pthread_mutex_unlock(&state_mutex);
   if (state.ndev > 0) return &state;
   log_end();
   return NULL;
 }
 
-void net_state_end(void) { log_end(); }
+void net_state_end(void) {
+  pthread_mutex_lock(&state_mutex);
+  if (--state_hosts == 0) endpoint_connects_end();
+  pthread_mutex_unlock(&state_mutex);
+  log_end();
+}
 
 const struct net_state* net_state_get(void) { return &state; }
