@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * profiler_reports.h: what the tests of the plugin as NCCL's profiler share: a folder for each test, what goes to stderr,
- * and reports as they are read back.
+ * profiler_reports.h: what the tests of the plugin as NCCL's profiler share: a folder for each test, what goes to
+ * stderr, and reports as they are read back.
  */
 #ifndef ARFUSION_TEST_PROFILER_REPORTS_H_
 #define ARFUSION_TEST_PROFILER_REPORTS_H_

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_profiler.c: the plugin as NCCL's profiler: what it counts, and that nothing wrong around it makes NCCL fail. Where
- * its report goes: test_profiler_file.c; what stands in it: test_profiler_report.c.
+ * test_profiler.c: the plugin as NCCL's profiler: what it counts, and that nothing wrong around it makes NCCL fail.
+ * Where its report goes: test_profiler_file.c; what stands in it: test_profiler_report.c.
  */
 #include <malloc.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_profiler_report.c: the judgement of calls: on GPUs that are not here, with estimates that are checked against the
- * measurements they come from.
+ * test_profiler_report.c: the judgement of calls: on GPUs that are not here, with estimates that are checked against
+ * the measurements they come from.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -62,7 +62,9 @@ static const struct report_size* size_of(const struct report* report, arfusionDa
 
 /* ---------------------------------------------------------------- estimates */
 
-static double number(const json_t* object, const char* name) { return json_number_value(json_object_get(object, name)); }
+static double number(const json_t* object, const char* name) {
+  return json_number_value(json_object_get(object, name));
+}
 
 /* The medians of h200x2.json for a shape, in a graph with dependent launch. */
 static double measured_us(const json_t* document, int tokens, int hidden, const char* path) {
@@ -70,7 +72,8 @@ static double measured_us(const json_t* document, int tokens, int hidden, const 
   const json_t* entry;
   json_array_foreach(json_object_get(document, "measurements"), i, entry) {
     if (number(entry, "tokens") == tokens && number(entry, "hidden") == hidden &&
-        !strcmp(json_string_value(json_object_get(entry, "path")), path) && json_is_true(json_object_get(entry, "pdl")) &&
+        !strcmp(json_string_value(json_object_get(entry, "path")), path) &&
+        json_is_true(json_object_get(entry, "pdl")) &&
         !strcmp(json_string_value(json_object_get(entry, "launch")), "graph")) {
       return number(entry, "median_us");
     }
@@ -104,14 +107,14 @@ static void estimates_are_near_what_was_measured(void** state) {
         const char* basis = tuning_estimate(9, 0, 2, algorithms[a].algorithm, (int64_t)tokens * hidden * 2, &times);
         assert_non_null(strstr(basis, "two H200"));
         assert_null(strstr(basis, "model"));
-        expect_near(times.operation_us, measured_us(document, tokens, hidden, algorithms[a].path), 0.5, algorithms[a].path,
-                    tokens, hidden);
+        expect_near(times.operation_us, measured_us(document, tokens, hidden, algorithms[a].path), 0.5,
+                    algorithms[a].path, tokens, hidden);
       }
       tuning_estimate(9, 0, 2, arfusionAlgoOneshotLamport, (int64_t)tokens * hidden * 2, &times);
-      expect_near(times.operation_us, measured_us(document, tokens, hidden, "oneshot_lamport"), 0.18, "one-shot Lamport",
+      expect_near(times.operation_us, measured_us(document, tokens, hidden, "oneshot_lamport"), 0.18,
+                  "one-shot Lamport", tokens, hidden);
+      expect_near(times.nccl_us + times.epilogue_us, measured_us(document, tokens, hidden, "nccl"), 0.18, "nccl",
                   tokens, hidden);
-      expect_near(times.nccl_us + times.epilogue_us, measured_us(document, tokens, hidden, "nccl"), 0.18, "nccl", tokens,
-                  hidden);
     }
   }
   json_decref(document);
@@ -286,7 +289,8 @@ static void both_forms_say_what_it_is_based_on(void** state) {
   assert_true(number(json_object_get(fused, "eager"), "saved_us") > 0);
   assert_true(number(json_object_get(fused, "captured_once"), "now_us") >
               number(json_object_get(fused, "captured_once"), "saved_us"));
-  assert_non_null(strstr(json_string_value(json_object_get(document, "estimate_basis")), "nobody has measured it here"));
+  assert_non_null(
+      strstr(json_string_value(json_object_get(document, "estimate_basis")), "nobody has measured it here"));
   assert_int_equal(number(json_object_get(document, "fusible_divisor"), "bfloat16"), 7168);
   json_decref(document);
   free(text);
