@@ -88,6 +88,7 @@ step2 soak-processes 240 "$B/test/gpu/test_soak_cuda" 20000 2 2 processes
 step2 topology 60 "$B/test/gpu/test_topo_cuda"
 step2 topo 240 bash test/gpu/topo.sh "$logs/topo"
 step2 plugin 120 "$B/test/gpu/test_plugin_cuda"
+step2 ranges 180 bash test/gpu/ranges.sh
 step2 library 120 "$B/test/gpu/test_library_cuda"
 step2 check-processes 150 bash -c 'check --ranks-as processes'
 step check-threads 150 bash -c 'check --ranks-as threads'
