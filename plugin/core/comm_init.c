@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * comm_init.c: making a communicator. Every rank tells the others who it is, what it was asked for and what its settings
- * are (one all-gather); then all of them draw the same conclusions from the same records: an error, a communicator that turns
- * everything down, or the workspaces.
+ * comm_init.c: making a communicator. Every rank tells the others who it is, what it was asked for and what its
+ * settings are (one all-gather); then all of them draw the same conclusions from the same records: an error, a
+ * communicator that turns everything down, or the workspaces.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -62,7 +62,8 @@ static arfusionResult_t config_read(arfusionConfig_t* own, const arfusionConfig_
                      own->dataType, arfusionFloat16, arfusionFloat32, arfusionBfloat16);
   }
   if (own->maxTokens > INT64_MAX / 64 / own->hidden) {
-    return error_set(arfusionInvalidArgument, "config.maxTokens x config.hidden is %lld x %lld, more than can be addressed",
+    return error_set(arfusionInvalidArgument,
+                     "config.maxTokens x config.hidden is %lld x %lld, more than can be addressed",
                      (long long)own->maxTokens, (long long)own->hidden);
   }
   return arfusionSuccess;
@@ -138,8 +139,8 @@ static void record_take(struct record* record, const unsigned char* wire) {
 /* ---------------------------------------------------------------- what all conclude from all records */
 
 static arfusionResult_t disagree(const char* what, int rank_a, int64_t a, int rank_b, int64_t b) {
-  return error_set(arfusionInvalidUsage, "ranks disagree on %s: %lld on rank %d, %lld on rank %d", what, (long long)a, rank_a,
-                   (long long)b, rank_b);
+  return error_set(arfusionInvalidUsage, "ranks disagree on %s: %lld on rank %d, %lld on rank %d", what, (long long)a,
+                   rank_a, (long long)b, rank_b);
 }
 
 /* As it is written: the word of a choice, else the number. */
@@ -158,8 +159,8 @@ static arfusionResult_t disagree_on_setting(enum setting_id id, int rank_a, int6
   char text_a[64], text_b[64];
   setting_text(id, a, text_a, sizeof text_a);
   setting_text(id, b, text_b, sizeof text_b);
-  return error_set(arfusionInvalidUsage, "ranks disagree on %s: %s on rank %d, %s on rank %d", setting_info(id)->name, text_a,
-                   rank_a, text_b, rank_b);
+  return error_set(arfusionInvalidUsage, "ranks disagree on %s: %s on rank %d, %s on rank %d", setting_info(id)->name,
+                   text_a, rank_a, text_b, rank_b);
 }
 
 static void table_text(const struct record* record, char text[TUNING_TEXT_BYTES]) {
@@ -188,8 +189,10 @@ static arfusionResult_t records_agree(const struct record* records, int nranks, 
     }
     if (other->nranks != nranks) return disagree("the number of ranks", r, other->nranks, my_rank, nranks);
     if (other->rank != r) {
-      return error_set(arfusionInvalidUsage, "the bootstrap's place %d holds rank %d: two ranks have the same number, or "
-                       "allGather is not in rank order", r, other->rank);
+      return error_set(arfusionInvalidUsage,
+                       "the bootstrap's place %d holds rank %d: two ranks have the same number, or "
+                       "allGather is not in rank order",
+                       r, other->rank);
     }
   }
   for (int r = 0; r < nranks; ++r) {
@@ -206,9 +209,11 @@ static arfusionResult_t records_agree(const struct record* records, int nranks, 
       }
     }
     FORWARD_IF_ERROR(tables_agree(first, other));
-    if (other->max_tokens != first->max_tokens) return disagree("config.maxTokens", 0, first->max_tokens, r, other->max_tokens);
+    if (other->max_tokens != first->max_tokens)
+      return disagree("config.maxTokens", 0, first->max_tokens, r, other->max_tokens);
     if (other->hidden != first->hidden) return disagree("config.hidden", 0, first->hidden, r, other->hidden);
-    if (other->data_type != first->data_type) return disagree("config.dataType", 0, first->data_type, r, other->data_type);
+    if (other->data_type != first->data_type)
+      return disagree("config.dataType", 0, first->data_type, r, other->data_type);
     if (other->is_host != first->is_host) {
       return disagree("the kind of device (1: host, 0: GPU)", 0, first->is_host, r, other->is_host);
     }
@@ -435,8 +440,9 @@ arfusionResult_t comm_init(struct context* ctx, int dev, const arfusionConfig_t*
              comm->nranks, name_of_reason(comm->facts.reason), (long long)comm->facts.reason_value,
              (long long)comm->facts.reason_limit);
   } else {
-    LOG_INFO(ARFUSION_LOG_INIT, "rank %d of %d on device %d: requests up to %lld bytes, workspace %lld bytes", comm->rank,
-             comm->nranks, dev, (long long)comm->capacity.maxRequestBytes, (long long)comm->capacity.workspaceBytes);
+    LOG_INFO(ARFUSION_LOG_INIT, "rank %d of %d on device %d: requests up to %lld bytes, workspace %lld bytes",
+             comm->rank, comm->nranks, dev, (long long)comm->capacity.maxRequestBytes,
+             (long long)comm->capacity.workspaceBytes);
   }
   *out = comm;
   return arfusionSuccess;

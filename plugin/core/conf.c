@@ -52,8 +52,8 @@ static arfusionResult_t line_read(char* line, const char* where, conf_line_fn ta
   return take(arg, trim(name), value, where);
 }
 
-/* The file's text, which is to be freed; NULL with *error, an errno, if it cannot be read or is larger than CONF_BYTES. A
- * pipe that nobody writes to is not waited for. */
+/* The file's text, which is to be freed; NULL with *error, an errno, if it cannot be read or is larger than CONF_BYTES.
+ * A pipe that nobody writes to is not waited for. */
 static char* text_read(const char* path, int* error) {
   char* text = malloc(CONF_BYTES + 1);
   int fd = text != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;

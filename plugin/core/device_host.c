@@ -66,7 +66,8 @@ static int host_unreachable(const struct device_setup* setup) {
   return PEERS_ALL;
 }
 
-/* A workspace is as large as it will ever be: who maps a peer's must not fault (SIGBUS) because that makes it smaller. */
+/* A workspace is as large as it will ever be: who maps a peer's must not fault (SIGBUS) because that makes it
+ * smaller. */
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 /* Allocates now what would otherwise be a fault at first use, when memory is full. */
@@ -112,7 +113,8 @@ static arfusionResult_t memory_check(int fd, size_t bytes, int r) {
   struct stat status;
   const int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &status) || (size_t)status.st_size != bytes || seals < 0 || (seals & SEALS) != SEALS) {
-    return error_set(arfusionRemoteError, "what rank %d gave as its workspace is no sealed memory of %zu bytes", r, bytes);
+    return error_set(arfusionRemoteError, "what rank %d gave as its workspace is no sealed memory of %zu bytes", r,
+                     bytes);
   }
   return arfusionSuccess;
 }
@@ -150,8 +152,8 @@ static arfusionResult_t host_plan(const struct device_setup* setup, struct route
   return arfusionSuccess;
 }
 
-static arfusionResult_t host_create(const struct device_setup* setup, struct device_comm** out, struct route_facts* route,
-                                    int64_t* workspace_bytes) {
+static arfusionResult_t host_create(const struct device_setup* setup, struct device_comm** out,
+                                    struct route_facts* route, int64_t* workspace_bytes) {
   int fd = -1, fds[ARFUSION_MAX_RANKS];
   struct device_comm* comm = aligned_alloc(64, (sizeof *comm + 63) / 64 * 64);
   arfusionResult_t result = comm ? arfusionSuccess : error_set(arfusionSystemError, "out of memory for a communicator");

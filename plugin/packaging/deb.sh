@@ -9,8 +9,11 @@ missing=
 for tool in dpkg-buildpackage:dpkg-dev dh:debhelper dh_python3:dh-python; do
   command -v "${tool%%:*}" >/dev/null 2>&1 || missing="$missing ${tool#*:}"
 done
+if [ -z "$missing" ] && ! unmet=$(dpkg-checkbuilddeps plugin/packaging/debian/control 2>&1); then
+  missing=" $(printf '%s' "$unmet" | sed 's/.*dependencies: //; s/:native//g; s/ ([^)]*)//g')"
+fi
 if [ -n "$missing" ]; then
-  echo "make deb: tools are missing; as root: apt-get install -y$missing" >&2
+  echo "make deb: packages are missing; as root: apt-get install -y$missing" >&2
   exit 1
 fi
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The examples of ten lines, in C and in Python, as two ranks with torchrun's variables, on the host device; those that start
-# vLLM and SGLang up to the command that they run.
+# The examples of ten lines, in C and in Python, as two ranks with torchrun's variables, on the host device; those that
+# start vLLM and SGLang up to the command that they run.
 set -eu
 : "${PYTHON:=/usr/bin/python3}"
 [ -z "$SANITIZED" ] || { echo "the programs of others are not sanitized"; exit 77; }
@@ -17,7 +17,9 @@ both() { # both EXPECTED COMMAND...: as ranks 0 and 1
       "$@" >"$scratch/$rank" 2>&1 &
   done
   wait
-  for rank in 0 1; do [ "$(cat "$scratch/$rank")" = "$expected" ] || fail "rank $rank of $*: $(cat "$scratch/$rank")"; done
+  for rank in 0 1; do
+    [ "$(cat "$scratch/$rank")" = "$expected" ] || fail "rank $rank of $*: $(cat "$scratch/$rank")"
+  done
 }
 
 ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -Iinclude test/examples/ten_lines.c -L"$B" -larfusion -o "$scratch/c"
@@ -26,8 +28,14 @@ both 'sum + residual = 4, norm = 1' "$PYTHON" test/examples/ten_lines.py
 
 # Programs that say how they were called take the place of vLLM's and SGLang's; what they would import is arfusion's.
 printf '#!/bin/sh\necho "vllm $*"\nexec python3 -c "import flashinfer; print(flashinfer.__file__)"\n' >"$scratch/vllm"
-printf '#!/bin/sh\nif [ "$1" = -m ]; then echo "python3 $*"; shift $#; set -- -c "import flashinfer; print(flashinfer.__file__)"; fi\nexec %s "$@"\n' \
-  "$PYTHON" >"$scratch/python3"
+cat >"$scratch/python3" <<END
+#!/bin/sh
+if [ "\$1" = -m ]; then
+  echo "python3 \$*"
+  set -- -c "import flashinfer; print(flashinfer.__file__)"
+fi
+exec $PYTHON "\$@"
+END
 chmod +x "$scratch/vllm" "$scratch/python3"
 compat=$PWD/plugin/python/arfusion/compat/flashinfer/__init__.py
 for stack in vllm sglang; do

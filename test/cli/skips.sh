@@ -4,13 +4,15 @@ set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 printf 'echo no such thing here\nexit 77\n' >"$scratch/whole.sh"
-printf 'echo "[  SKIPPED ] test_one"\necho "[  SKIPPED ] 1 test(s), listed below:"\necho "[  SKIPPED ] test_one"\n' >"$scratch/part.sh"
+printf 'echo "[  SKIPPED ] %s"\n' test_one "1 test(s), listed below:" test_one >"$scratch/part.sh"
 echo "whole.sh: no such thing here" >"$scratch/list"
 
 run() { # run EXPECTED-STATUS EXPECTED-LAST-LINE [VARIABLE=VALUE]
   local status=0
-  env -u SKIPS B="$scratch" ${3:+"$3"} bash test/run.sh "$scratch/whole.sh" "$scratch/part.sh" >"$scratch/out" || status=$?
-  [ $status = "$1" ] && [ "$(tail -n 1 "$scratch/out")" = "$2" ] || { cat "$scratch/out"; echo "exit $status, not: $2"; exit 1; }
+  env -u SKIPS B="$scratch" ${3:+"$3"} bash test/run.sh "$scratch/whole.sh" "$scratch/part.sh" >"$scratch/out" ||
+    status=$?
+  [ $status = "$1" ] && [ "$(tail -n 1 "$scratch/out")" = "$2" ] ||
+    { cat "$scratch/out"; echo "exit $status, not: $2"; exit 1; }
 }
 run 0 '1 passed, 0 failed, 2 skipped'
 run 1 '1 passed, 1 failed, 1 skipped' SKIPS="$scratch/list"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# vLLM, as it is: its fusion pass finds allreduce + add + RMSNorm, and calls flashinfer.comm, which PYTHONPATH makes arfusion's,
-# in the workers too. Needs `pip install arfusion` (make wheel), vLLM with its FlashInfer, and two GPUs.
+# vLLM, as it is: its fusion pass finds allreduce + add + RMSNorm, and calls flashinfer.comm, which PYTHONPATH makes
+# arfusion's, in the workers too. Needs `pip install arfusion` (make wheel), vLLM with its FlashInfer, and two GPUs.
 #
 #   bash vllm.sh meta-llama/Llama-3.1-8B-Instruct
 set -eu

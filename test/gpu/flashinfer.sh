@@ -7,8 +7,8 @@
 #   bash test/gpu/flashinfer.sh run [ARGUMENTS]  runs it for world size 2 on two GPUs; ARGUMENTS go to pytest, such as
 #                                                -k "1024 and dtype0" (all of it takes about half an hour)
 #
-# B: the build folder (build). PYTHON: the Python that has PyTorch (python3). FLASHINFER: where to clone it from. Ends with
-# pytest's line of results; exit 77 if something is lacking.
+# B: the build folder (build). PYTHON: the Python that has PyTorch (python3). FLASHINFER: where to clone it from. Ends
+# with pytest's line of results; exit 77 if something is lacking.
 set -eu
 cd "$(dirname "$0")/../.."
 : "${B:=build}" "${PYTHON:=python3}" "${FLASHINFER:=https://github.com/flashinfer-ai/flashinfer}"
@@ -27,13 +27,15 @@ fetch() {
 
 run() {
   [ -e "$folder/$file" ] || { echo "FlashInfer's test is not there: bash test/gpu/flashinfer.sh fetch"; exit 77; }
-  "$PYTHON" -c 'import torch, sys; sys.exit(torch.cuda.device_count() < 2)' || { echo "two GPUs and PyTorch are needed"; exit 77; }
+  "$PYTHON" -c 'import torch, sys; sys.exit(torch.cuda.device_count() < 2)' ||
+    { echo "two GPUs and PyTorch are needed"; exit 77; }
   cat "$folder/revision"
   export LD_LIBRARY_PATH=$PWD/$B${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export PYTHONPATH=$PWD/plugin/python/arfusion/compat:$PWD/$folder/site
   # The test's workers import it by name, from here.
   cd "$folder"
-  "$PYTHON" -c 'import flashinfer.comm, arfusion.flashinfer as a; assert flashinfer.comm.allreduce_fusion is a.allreduce_fusion'
+  "$PYTHON" -c 'import flashinfer.comm as c, arfusion.flashinfer as a
+assert c.allreduce_fusion is a.allreduce_fusion'
   # Its names hold the parameters: [weight_bias-legacy_api-hidden_dim-dtype-world_size].
   "$PYTHON" -m pytest -q -x -p no:cacheprovider "$file" "$@"
 }

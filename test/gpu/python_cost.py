@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host time of a call from Python, eagerly, on two ranks: at most 15 µs each for FlashInfer's calls and the package's own.
+"""Host time of an eager call from Python on two ranks: at most 15 µs each for FlashInfer's calls and the package's own.
 
 LD_LIBRARY_PATH=build TEST_ARRAYS=cuda python3 test/gpu/python_cost.py. Exit 1 if one takes longer.
 """
