@@ -28,6 +28,7 @@ struct plan {
   int nranks, count, most; /* operations, and how many there may be */
   int first;               /* operations from here on may work on the outputs of those before them */
   uint32_t random;
+  int whole;    /* operations are whole requests, of the plugin's table */
   int plain;    /* the operation being made has dense and aligned tensors, as most callers have */
   size_t bytes; /* of an arena */
   unsigned char* arena[ARFUSION_MAX_RANKS];
@@ -135,6 +136,7 @@ static inline struct plan_quant plan_draw_quant(struct plan* plan, const struct 
   const uint32_t others = plan_draw(plan, 8) ? 9 : 130;
   q.first_token = plan_draw(plan, 4) ? 0 : (int64_t)plan_draw(plan, others);
   q.all_tokens = q.first_token + s->tokens + (plan_draw(plan, 4) ? 0 : (int64_t)plan_draw(plan, others));
+  if (plan->whole) q.first_token = 0, q.all_tokens = s->tokens;
   return q;
 }
 

@@ -272,11 +272,58 @@ static void test_host_hash(void** state) {
   assert_true(bootstrap_host_hash("a") != bootstrap_host_hash(""));
 }
 
+/* ---------------------------------------------------------------- aborts */
+
+struct abort_run {
+  arfusionUniqueId_t id;
+  int aborter;
+};
+
+static void* abort_later(void* argument) {
+  net_sleep(100 * NET_MILLISECOND);
+  bootstrap_abort(argument);
+  return NULL;
+}
+
+/* Rank 2 gathers nothing until the others have given up; one of the three aborts. */
+static arfusionResult_t abort_rank(int rank, void* context) {
+  const struct abort_run* run = context;
+  arfusionBootstrap_t bootstrap = {.size = sizeof(bootstrap)};
+  arfusionResult_t result, again;
+  pthread_t thread;
+
+  FORWARD_IF_ERROR(bootstrap_from_unique_id(&run->id, 3, rank, LIMIT_S, &bootstrap));
+  if (rank == run->aborter) pthread_create(&thread, NULL, abort_later, &bootstrap);
+  if (rank == 2) net_sleep(500 * NET_MILLISECOND);
+  result = talk_once(&bootstrap, 100, 1);
+  again = talk_once(&bootstrap, 100, 1);
+  if (rank == run->aborter) pthread_join(thread, NULL);
+  bootstrap_destroy(&bootstrap);
+  return again == result ? result : error_set(arfusionInternalError, "%d, then %d", (int)result, (int)again);
+}
+
+static void test_abort(void** state) {
+  struct abort_run run;
+
+  (void)state;
+  for (run.aborter = 0; run.aborter < 3; run.aborter++) {
+    assert_int_equal(bootstrap_unique_id(&run.id), arfusionSuccess);
+    ranks_as_threads(3, abort_rank, &run, outcomes);
+    for (int r = 0; r < 3; r++) {
+      const arfusionResult_t expected = r == run.aborter ? arfusionInvalidUsage : arfusionRemoteError;
+      if (outcomes[r].result != expected) fail_msg("rank %d: %d %s", r, (int)outcomes[r].result, outcomes[r].text);
+      assert_non_null(strstr(outcomes[r].text, r == run.aborter ? "aborted" : "has left"));
+      assert_true(outcomes[r].seconds < 3);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_threads),        cmocka_unit_test(test_threads_often), cmocka_unit_test(test_unique_id),
       cmocka_unit_test(test_many_ranks),     cmocka_unit_test(test_largest),       cmocka_unit_test(test_ids_differ),
       cmocka_unit_test(test_own_all_gather), cmocka_unit_test(test_no_leak),       cmocka_unit_test(test_host_hash),
+      cmocka_unit_test(test_abort),
   };
   log_configure(NULL, arfusionLogNone);
   return cmocka_run_group_tests(tests, NULL, NULL);

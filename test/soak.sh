@@ -1,0 +1,34 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A long soak: the host device, and where there are GPUs the kernels and the plugin there, in turns until the time is over.
+#
+#   bash test/soak.sh [SECONDS]        3600; the programs must have been made (make programs)
+#
+# Its short form is in `make test` (test_soak) and in test/gpu/session.sh. The first failure ends it; its seed is printed. Ends
+# with `N passed, N failed`. B: the build folder (build).
+set -u
+: "${B:=build}"
+end=$((SECONDS + ${1:-3600})) passed=0
+
+turn() { # turn SECONDS COMMAND...: exit 77 counts as nothing
+  local limit=$1 status=0
+  shift
+  echo "== $* ($((end - SECONDS)) s left)"
+  timeout -k 10 "$limit" "$@" || status=$?
+  case $status in
+    0) passed=$((passed + 1)) ;;
+    77) ;;
+    *) echo "$passed passed, 1 failed (exit $status)"; exit 1 ;;
+  esac
+}
+
+while [ $SECONDS -lt $end ]; do
+  left=$((end - SECONDS))
+  turn 900 "$B/test/unit/test_soak" $((left < 300 ? left : 300))
+  turn 400 "$B/test/unit/test_faults" 1000 $RANDOM
+  [ -x "$B/test/gpu/test_soak_cuda" ] || continue
+  for ranks in 2 4 8 16; do turn 450 "$B/test/gpu/test_soak_cuda" 20000 $RANDOM $ranks; done
+  turn 450 "$B/test/gpu/test_soak_cuda" 20000 $RANDOM 2 processes
+  turn 400 "$B/test/gpu/test_watchdog_cuda" 120
+done
+echo "$passed passed, 0 failed"
