@@ -95,11 +95,11 @@ static inline void* upload(const uint16_t* values, size_t count) {
   return p;
 }
 
-/* Fills everybody's inputs and what must come out. */
-static inline void memory_create(void) {
-  static uint16_t values[ELEMENTS], residual[ELEMENTS], gamma[HIDDEN];
-  for (int i = 0; i < ELEMENTS; ++i) residual[i] = small((uint32_t)i, 50);
-  for (int i = 0; i < HIDDEN; ++i) gamma[i] = small((uint32_t)i, 60);
+/* The inputs that all ranks have alike, and what must come out. Needs no GPU. */
+static uint16_t all_residual[ELEMENTS], all_gamma[HIDDEN];
+static inline void memory_plan(void) {
+  for (int i = 0; i < ELEMENTS; ++i) all_residual[i] = small((uint32_t)i, 50);
+  for (int i = 0; i < HIDDEN; ++i) all_gamma[i] = small((uint32_t)i, 60);
   for (int i = 0; i < ELEMENTS; ++i) {
     float total = 0;
     for (uint32_t r = 0; r < RANKS; ++r) total += bf16_value(small((uint32_t)i, r + 1));
@@ -110,21 +110,29 @@ static inline void memory_create(void) {
   const struct kernel_op op = {.pattern = arfusionPatternResidualRmsNorm, .dtype = arfusionBfloat16,
                                .gamma_dtype = arfusionBfloat16, .tokens = TOKENS, .hidden = HIDDEN,
                                .input_stride = HIDDEN, .residual_in_stride = HIDDEN, .residual_out_stride = HIDDEN,
-                               .norm_out_stride = HIDDEN, .input = want_sum, .residual_in = residual, .gamma = gamma,
+                               .norm_out_stride = HIDDEN, .input = want_sum, .residual_in = all_residual, .gamma = all_gamma,
                                .residual_out = want_residual, .norm_out = want_norm, .eps = 1e-5f};
   host_epilogue(&op);
-  for (uint32_t r = 0; r < RANKS; ++r) {
-    rank_use((int)r);
-    for (int i = 0; i < ELEMENTS; ++i) values[i] = small((uint32_t)i, r + 1);
-    struct rank_memory* m = &memory[r];
-    for (int s = 0; s < 2; ++s) CHECK(cudaStreamCreateWithFlags(&m->stream[s], cudaStreamNonBlocking));
-    m->input = upload(values, ELEMENTS);
-    m->residual = upload(residual, ELEMENTS);
-    m->gamma = upload(gamma, HIDDEN);
-    m->sum = upload(NULL, ELEMENTS);
-    m->residual_out = upload(NULL, ELEMENTS);
-    m->norm = upload(NULL, ELEMENTS);
-  }
+}
+
+static inline void memory_create_rank(int r) {
+  static uint16_t values[ELEMENTS];
+  struct rank_memory* m = &memory[r];
+  rank_use(r);
+  for (int i = 0; i < ELEMENTS; ++i) values[i] = small((uint32_t)i, (uint32_t)r + 1);
+  for (int s = 0; s < 2; ++s) CHECK(cudaStreamCreateWithFlags(&m->stream[s], cudaStreamNonBlocking));
+  m->input = upload(values, ELEMENTS);
+  m->residual = upload(all_residual, ELEMENTS);
+  m->gamma = upload(all_gamma, HIDDEN);
+  m->sum = upload(NULL, ELEMENTS);
+  m->residual_out = upload(NULL, ELEMENTS);
+  m->norm = upload(NULL, ELEMENTS);
+}
+
+/* Fills everybody's inputs and what must come out. */
+static inline void memory_create(void) {
+  memory_plan();
+  for (int r = 0; r < RANKS; ++r) memory_create_rank(r);
 }
 
 static inline void outputs_clear(void) {

@@ -87,6 +87,8 @@ step soak-16 240 "$B/test/gpu/test_soak_cuda" 5000 16 16
 step2 soak-processes 240 "$B/test/gpu/test_soak_cuda" 20000 2 2 processes
 step2 topology 60 "$B/test/gpu/test_topo_cuda"
 step2 topo 240 bash test/gpu/topo.sh "$logs/topo"
+step check 120 "$B/test/gpu/test_check_cuda"
+step2 watchdog 240 "$B/test/gpu/test_watchdog_cuda"
 step2 plugin 120 "$B/test/gpu/test_plugin_cuda"
 step2 ranges 180 bash test/gpu/ranges.sh
 step2 library 120 "$B/test/gpu/test_library_cuda"
