@@ -4,7 +4,7 @@
 set -eu
 : "${PYTHON:=/usr/bin/python3}"
 [ -z "$SANITIZED" ] || { echo "Python itself is not built with sanitizers"; exit 77; }
-export LD_LIBRARY_PATH=$B ARFUSION_DEBUG=none
+export LD_LIBRARY_PATH=$B:${LD_LIBRARY_PATH:-} ARFUSION_DEBUG=none
 "$PYTHON" -m unittest discover -s test/python
 "$PYTHON" -c 'import torch' 2>/dev/null || exit 0
 TEST_ARRAYS=torch "$PYTHON" -m unittest discover -s test/python

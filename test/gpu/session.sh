@@ -65,11 +65,11 @@ plot() { # what perf measured, and the peers where they were
 }
 python_package() { # the tests of test/python on GPUs
   "$PYTHON" -c 'import torch' 2>/dev/null || { echo "$PYTHON has no torch"; exit 77; }
-  LD_LIBRARY_PATH=$B TEST_ARRAYS=cuda "$PYTHON" -m unittest discover -s test/python 2>&1
+  LD_LIBRARY_PATH=$B:${LD_LIBRARY_PATH:-} TEST_ARRAYS=cuda "$PYTHON" -m unittest discover -s test/python 2>&1
 }
 python_cost() {
   "$PYTHON" -c 'import torch' 2>/dev/null || { echo "$PYTHON has no torch"; exit 77; }
-  LD_LIBRARY_PATH=$B TEST_ARRAYS=cuda "$PYTHON" test/gpu/python_cost.py
+  LD_LIBRARY_PATH=$B:${LD_LIBRARY_PATH:-} TEST_ARRAYS=cuda "$PYTHON" test/gpu/python_cost.py
 }
 export -f python_package python_cost check legacy tune quant peers plot
 export B PYTHON cases out

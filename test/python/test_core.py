@@ -365,8 +365,8 @@ class Here(unittest.TestCase):
         self.assertIsInstance(caught.exception, RuntimeError)
 
     def test_turned_down_requests_are_completed(self):
+        x = Arrays(0).make(np.arange(8, dtype=np.float32))
         with arfusion.Communicator.all_ranks(1)[0] as comm:
-            x = Arrays(0).make(np.arange(8, dtype=np.float32))
             comm.all_reduce(x)
             self.assertEqual(comm.route.algorithm, arfusion.Algorithm.NONE)
             self.assertIn("rank", comm.route.reason_text)

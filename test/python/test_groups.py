@@ -103,6 +103,24 @@ def without_torch_distributed(own):
     comm.trtllm_destroy_ipc_workspace_for_all_reduce_fusion(handles)
 
 
+def of_torchs_nccl(own):
+    """From the ncclComm_t that torch has for a group of both GPUs. False: this torch does not give it."""
+    import torch.distributed as dist
+
+    own.group()
+    pair = dist.new_group([0, 1], backend="nccl")
+    if own.rank > 1:
+        return True
+    dist.all_reduce(own.arrays.make(values(0, 4)), group=pair)  # makes it
+    backend = pair._get_backend(own.arrays.device)
+    if not hasattr(backend, "_comm_ptr"):
+        return False
+    with arfusion.Communicator.from_nccl(backend._comm_ptr(), 64, HIDDEN, "float32") as core:
+        assert (core.rank, core.size, core.device) == (own.rank, 2, own.rank)
+        summed(own, core.all_reduce, [0, 1], 40)
+    return True
+
+
 @unittest.skipIf(KIND == "numpy", "needs torch")
 class Groups(unittest.TestCase):
     @unittest.skipIf(KIND == "cuda", "LOCAL_RANK is beyond the GPUs")
@@ -115,6 +133,11 @@ class Groups(unittest.TestCase):
 
     def test_3_subgroups(self):
         team.run(subgroups)
+
+    @unittest.skipIf(KIND != "cuda", "NCCL is for GPUs")
+    def test_4_of_torchs_nccl(self):
+        if not all(team.run(of_torchs_nccl)):
+            self.skipTest("this torch does not give its ncclComm_t")
 
 
 if __name__ == "__main__":

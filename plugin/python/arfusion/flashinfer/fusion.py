@@ -50,7 +50,7 @@ def _pointer(array: Any, name: str, device: int, like: Any, needed: int, writabl
     _explain(array, name, device, like, needed, writable)
 
 
-def _gamma(array: Any, device: int, like: Any, hidden: int) -> Tuple[int, int]:
+def _gamma(array: Any, device: int, like: Any, hidden: int) -> Tuple[int, Optional[int]]:
     """rms_gamma and its type: the input's, or float32."""
     if array is None:
         raise ValueError("rms_gamma is None: this pattern needs it")
@@ -248,7 +248,7 @@ def trtllm_allreduce_fusion(
     pattern = pattern_of(pattern_code, "pattern_code")
     if metadata is not None:
         check_trtllm_allreduce_fusion_workspace_metadata(
-            token_num, hidden_dim, world_size, allreduce_in.dtype, metadata
+            token_num, hidden_dim, world_size, getattr(allreduce_in, "dtype", None), metadata
         )
     comm = comm_of_tensor(workspace_ptrs)
     if world_size != comm.size or world_rank != comm.rank:

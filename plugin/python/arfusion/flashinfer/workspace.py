@@ -44,7 +44,7 @@ def check_trtllm_allreduce_fusion_workspace_metadata(
 def _metadata(comm: Communicator, use_fp32_lamport: bool) -> Dict[str, Any]:
     struct = _abi.WorkspaceMetadata()
     check(library.arfusionCommGetWorkspaceMetadata(comm.handle, int(use_fp32_lamport), ctypes.byref(struct)))
-    metadata = {name: getattr(struct, name) for name, _ in struct._fields_ if name != "size"}
+    metadata = {name: getattr(struct, name) for name, *_ in struct._fields_ if name != "size"}
     metadata["use_fp32_lamport"] = bool(use_fp32_lamport)
     return metadata
 
@@ -311,14 +311,20 @@ class TRTLLMAllReduceFusionWorkspace(AllReduceFusionWorkspace):
         del self.ipc_handles, self.workspace_tensor, self.mem_handles, self.metadata
 
 
+def _given(name: str, value: Optional[int]) -> int:
+    if value is None:
+        raise ValueError(f"{name} is None")
+    return value
+
+
 def create_allreduce_fusion_workspace(
     backend: str = "auto",
-    world_size: int = None,
-    rank: int = None,
-    max_token_num: int = None,
-    hidden_dim: int = None,
+    world_size: Optional[int] = None,
+    rank: Optional[int] = None,
+    max_token_num: Optional[int] = None,
+    hidden_dim: Optional[int] = None,
     dtype: Any = None,
-    gpus_per_node: int = None,
+    gpus_per_node: Optional[int] = None,
     comm_backend: Optional[Any] = None,
     force_oneshot_support: bool = False,
     group: Optional[Any] = None,
@@ -329,12 +335,12 @@ def create_allreduce_fusion_workspace(
         raise NotImplementedError(f"backend is {backend!r}, which needs multicast: it is not served, 'trtllm' is")
     if backend not in ("auto", "trtllm"):
         raise RuntimeError(f"Unknown backend: {backend}")
-    for name, value in (
-        ("world_size", world_size),
-        ("rank", rank),
-        ("max_token_num", max_token_num),
-        ("hidden_dim", hidden_dim),
-    ):
-        if value is None:
-            raise ValueError(f"{name} is None")
-    return TRTLLMAllReduceFusionWorkspace(world_size, rank, max_token_num, hidden_dim, dtype, comm_backend, group)
+    return TRTLLMAllReduceFusionWorkspace(
+        _given("world_size", world_size),
+        _given("rank", rank),
+        _given("max_token_num", max_token_num),
+        _given("hidden_dim", hidden_dim),
+        dtype,
+        comm_backend,
+        group,
+    )
