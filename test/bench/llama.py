@@ -138,7 +138,7 @@ class Results:
         """What must be equal: the tokens on all ranks, and tokens and logits of EQUAL. A list of what is not."""
         names = [name for name in EQUAL if (batch, name, 0) in self.tokens]
         wrong = []
-        for name in {key[1] for key in self.tokens if key[0] == batch}:
+        for name in sorted({key[1] for key in self.tokens if key[0] == batch}):
             if any(self.tokens[batch, name, r] != self.tokens[batch, name, 0] for r in range(ranks)):
                 wrong.append(f"batch {batch}: the ranks' tokens differ with {name}")
         # With more ranks NCCL adds in another order.

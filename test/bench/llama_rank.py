@@ -103,6 +103,8 @@ def generate(decoder, step):
         if i < PROMPT:
             step.tokens.copy_(prompt[i])
         step.run()
+        if not step.logits.isfinite().all():
+            raise RuntimeError(f"batch {batch}, step {i}: logits are not finite")
         digest.update(step.logits.view(torch.int16).cpu().numpy().tobytes())
         if i >= PROMPT - 1:
             produced.append(step.tokens.tolist())

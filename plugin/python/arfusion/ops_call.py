@@ -21,7 +21,7 @@ from .communicator import Communicator
 FP8, NVFP4 = int(_abi.Quantization.FP8), int(_abi.Quantization.NVFP4)
 _TYPES = {getattr(torch, type_.name.lower()): int(type_) for type_ in _abi.DataType}
 _FLOATS = {dtype: _TYPES[dtype] for dtype in (torch.bfloat16, torch.float16, torch.float32)}
-_enqueue, _epilogue = library.arfusionAllReduce, library.arfusionEpilogue
+enqueue, epilogue = library.arfusionAllReduce, library.arfusionEpilogue
 
 
 class Group:
@@ -135,7 +135,7 @@ def launch_flat(group: Group, input: Tensor, output: Tensor) -> None:
     request.hidden = count or 1
     request.input = input.data_ptr()
     request.allreduceOut = output.data_ptr()
-    result = _enqueue(group.communicator.handle, group.flat_pointer, arrays.current_stream(group.device), None)
+    result = enqueue(group.communicator.handle, group.flat_pointer, arrays.current_stream(group.device), None)
     if result:
         check(result)
 
@@ -181,7 +181,7 @@ def _outputs(group: Group, residual_out: Optional[Tensor], norm_out: Optional[Te
 def launch(group: Group, residual_out: Optional[Tensor], norm_out: Optional[Tensor]) -> None:
     """What fill_rows has filled in, into these outputs."""
     _outputs(group, residual_out, norm_out)
-    result = _enqueue(group.communicator.handle, group.rows_pointer, arrays.current_stream(group.device), None)
+    result = enqueue(group.communicator.handle, group.rows_pointer, arrays.current_stream(group.device), None)
     if result:
         check(result)
 
@@ -189,7 +189,7 @@ def launch(group: Group, residual_out: Optional[Tensor], norm_out: Optional[Tens
 def launch_epilogue(group: Group, residual_out: Tensor, norm_out: Tensor) -> None:
     """The same without the sum."""
     _outputs(group, residual_out, norm_out)
-    result = _epilogue(group.communicator.handle, group.rows_pointer, arrays.current_stream(group.device))
+    result = epilogue(group.communicator.handle, group.rows_pointer, arrays.current_stream(group.device))
     if result:
         check(result)
 
