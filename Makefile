@@ -5,6 +5,7 @@
 # make demo      the allreduces of real models, on two GPUs or on the host
 # make test      all tests that need no GPU         make test-gpu   those that need one or two
 # make bench     the programs of test/bench
+# make test-torch  the Python package's tests with PyTorch, in a virtual environment in build/
 # make test-emu  the CUDA kernels on emulated GPUs for SECONDS=60
 # make test-model  the kernels' protocols in Promela, checked by spin
 # make test-mutations  small bugs put into kernels and plugin, each of which must make a test fail
@@ -106,7 +107,7 @@ EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/exa
 MPICC    := $(shell command -v mpicc 2>/dev/null)
 BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
 
-.PHONY: all deps demo test test-gpu test-emu test-model test-mutations bench fuzz resources clean programs
+.PHONY: all deps demo test test-gpu test-torch test-emu test-model test-mutations bench fuzz resources clean programs
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PLUGIN) $(HOSTLIB) $(BENCH) $(TOPO)
@@ -213,6 +214,9 @@ test: programs
 
 test-gpu: all $(GPU)
 	@B=$(B) bash test/run.sh $(GPUTEST)
+
+test-torch: all
+	@B=$(B) PYTHON="$(PYTHON)" CUDA_HOME="$(CUDA_HOME)" bash test/python/with_torch.sh
 
 SECONDS ?= 60
 test-emu: $(EMU)

@@ -4,7 +4,7 @@
 set -eu
 packages="gcc g++ libc6-dev binutils pkg-config libcmocka-dev libjansson-dev libmd-dev libhwloc-dev libexpat1-dev \
 clang libclang-rt-dev spin gnuplot-nox graphviz hwloc-nox iproute2 openmpi-bin libopenmpi-dev groff-base \
-build-essential debhelper dh-python lintian debootstrap python3-numpy python3-setuptools python3-wheel"
+build-essential debhelper dh-python lintian debootstrap python3-numpy python3-setuptools python3-wheel python3-venv"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
   echo "make deps knows Debian's packages only; install what matches these: $packages" >&2

@@ -63,15 +63,23 @@ plot() { # what perf measured, and the peers where they were
     "$B/arfusion-bench" plot "$out/perf.json" "$out/peers.json" -o "$out/peers.svg" || exit 1
   "$B/arfusion-bench" plot "$out/perf.json" -o "$out/perf.svg"
 }
-python_package() { # the tests of test/python on GPUs
+python_package() { # python_package PATTERN: these tests of test/python on GPUs
   "$PYTHON" -c 'import torch' 2>/dev/null || { echo "$PYTHON has no torch"; exit 77; }
-  LD_LIBRARY_PATH=$B:${LD_LIBRARY_PATH:-} TEST_ARRAYS=cuda "$PYTHON" -m unittest discover -s test/python 2>&1
+  LD_LIBRARY_PATH=$B:${LD_LIBRARY_PATH:-} TEST_ARRAYS=cuda "$PYTHON" -m unittest discover -s test/python -p "$1" 2>&1
 }
 python_cost() {
   "$PYTHON" -c 'import torch' 2>/dev/null || { echo "$PYTHON has no torch"; exit 77; }
   LD_LIBRARY_PATH=$B:${LD_LIBRARY_PATH:-} TEST_ARRAYS=cuda "$PYTHON" test/gpu/python_cost.py
 }
-export -f python_package python_cost check legacy tune quant peers plot
+torch_bench() { # torch_bench SCRIPT ARGUMENT...
+  "$PYTHON" -c 'import torch' 2>/dev/null || { echo "$PYTHON has no torch"; exit 77; }
+  LD_LIBRARY_PATH=$B:${LD_LIBRARY_PATH:-} PYTHONPATH=plugin/python "$PYTHON" "test/bench/$@"
+}
+llama() { # with libarfusion-nccl.so in front where it has been built
+  local front=$B/libarfusion-nccl.so
+  torch_bench llama.py --json "$out/llama.json" $([ ! -e "$front" ] || echo --preload "$(realpath "$front")")
+}
+export -f python_package python_cost torch_bench llama check legacy tune quant peers plot
 export B PYTHON cases out
 
 nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$logs/machine.txt" 2>&1
@@ -97,9 +105,12 @@ step check-threads 150 bash -c 'check --ranks-as threads'
 step2 check-legacy-processes 150 bash -c 'legacy check --ranks-as processes'
 step check-legacy-threads 150 bash -c 'legacy check --ranks-as threads'
 step sanitize 600 bash test/gpu/sanitize.sh "$logs"
-step2 python 300 bash -c python_package
-step2 python-expandable 300 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True bash -c python_package
+step2 python 300 bash -c 'python_package "test_[!t]*.py"'
+step2 python-expandable 300 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True bash -c 'python_package "test_[!t]*.py"'
 step2 python-cost 120 bash -c python_cost
+step2 torch-operators 400 bash -c 'python_package "test_torch_*.py"'
+step2 torch-host-time 120 bash -c 'torch_bench ops_host_time.py -o "$out/host-time.json"'
+step2 llama 540 bash -c llama
 for hidden in 1024 2048 4096 7168 8192; do
   step2 flashinfer-$hidden 590 bash test/gpu/flashinfer.sh run -k "$hidden and not offset"
 done

@@ -152,9 +152,9 @@ class Rank:
         import torch.distributed as dist
 
         if not dist.is_initialized():
-            dist.init_process_group(
-                "gloo", init_method=f"file://{self.folder}/store", rank=self.rank, world_size=self.size
-            )
+            backend = "cpu:gloo,cuda:nccl" if KIND == "cuda" else "gloo"
+            store = f"file://{self.folder}/store"
+            dist.init_process_group(backend, init_method=store, rank=self.rank, world_size=self.size)
         return dist.group.WORLD
 
 

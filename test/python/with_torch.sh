@@ -4,7 +4,8 @@
 # Environment: B, PYTHON, CUDA_HOME, TORCH (its version). Where it cannot be had the tests count as skipped.
 set -u
 : "${B:=build}" "${PYTHON:=/usr/bin/python3}" "${CUDA_HOME:=/usr/local/cuda}" "${TORCH:=2.11.0}"
-venv=$PWD/$B/venv-torch-$TORCH
+B=$(realpath -m "$B")
+venv=$B/venv-torch-$TORCH
 
 # PyTorch's wheel on PyPI is the one for CUDA 13: it loads CUDA's libraries even where there is no GPU.
 has_toolkit() {
@@ -35,5 +36,5 @@ if ! "$venv/bin/python" -c 'import torch' 2>/dev/null && ! make_venv >"$B/venv-t
   echo "0 passed, 0 failed, 1 skipped"
   exit 0
 fi
-export LD_LIBRARY_PATH=$PWD/$B ARFUSION_DEBUG=none ARFUSION_TEST_ARRAYS=torch PYTHONWARNINGS=ignore
+export LD_LIBRARY_PATH=$B ARFUSION_DEBUG=none TEST_ARRAYS=torch PYTHONWARNINGS=ignore
 exec timeout -k 10 "${TEST_LIMIT:-900}" "$venv/bin/python" -m unittest discover -s test/python

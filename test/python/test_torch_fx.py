@@ -6,7 +6,7 @@ import unittest
 from ranks import KIND, Ranks
 
 if KIND == "numpy":
-    raise unittest.SkipTest("graphs are PyTorch's (ARFUSION_TEST_ARRAYS is numpy)")
+    raise unittest.SkipTest("graphs are PyTorch's (TEST_ARRAYS is numpy)")
 
 import torch
 import torch.distributed._functional_collectives as collectives

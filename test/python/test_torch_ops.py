@@ -7,7 +7,7 @@ from ranks import KIND, Ranks
 from reference_cases import GAMMA, INPUT, RESIDUAL, load
 
 if KIND == "numpy":
-    raise unittest.SkipTest("the operators are PyTorch's (ARFUSION_TEST_ARRAYS is numpy)")
+    raise unittest.SkipTest("the operators are PyTorch's (TEST_ARRAYS is numpy)")
 
 import torch
 

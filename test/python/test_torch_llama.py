@@ -12,7 +12,7 @@ import unittest
 from ranks import KIND, PACKAGE
 
 if KIND != "torch":
-    raise unittest.SkipTest("the model on the host device needs PyTorch (ARFUSION_TEST_ARRAYS=torch)")
+    raise unittest.SkipTest("the model on the host device needs PyTorch (TEST_ARRAYS=torch)")
 
 BENCH = pathlib.Path(__file__).resolve().parents[1] / "bench"
 sys.path.insert(0, str(BENCH))
