@@ -83,6 +83,8 @@ PLUGIN_OBJECTS := $(call objects,$(call sources,topo kernels/host plugin/core pl
 TOPO_XML       := $(call objects,$(call sources,topo/xml))
 TOPO_XML_LIBS  := -l:libexpat.a
 HOST_OBJECTS   := $(call objects,$(call sources,plugin/host))
+FRONT_OBJECTS  := $(call objects,$(filter-out plugin/nccl/profiler%,$(call sources,plugin/nccl)) plugin/nccl/forward.S \
+                    $(filter plugin/host/library.c plugin/host/plugin_load.c plugin/host/nccl_gather%,$(call sources,plugin/host)))
 BENCH_OBJECTS  := $(call objects,$(call sources,plugin/tools/bench) $(call cuda,plugin/tools/bench))
 BENCH_LOADER   := $(call objects,plugin/host/plugin_load.c)
 BENCH_LIBS     := -l:libjansson.a -l:libmd.a
@@ -92,6 +94,7 @@ TOPO_LIBS      := -l:libjansson.a $(TOPO_XML_LIBS)
 PLUGIN   := $(B)/libarfusion-plugin.so
 NCCL_NAMES := libnccl-net-arfusion.so libnccl-profiler-arfusion.so
 HOSTLIB  := $(if $(HOST_OBJECTS),$(B)/libarfusion.so.1)
+FRONT    := $(B)/libarfusion-nccl.so
 BENCH    := $(if $(BENCH_OBJECTS),$(B)/arfusion-bench)
 TOPO     := $(if $(TOPO_OBJECTS),$(B)/arfusion-topo)
 UNIT     := $(patsubst %.c,$(B)/%,$(filter test/unit/test_%,$(call sources,test/unit)))
@@ -110,12 +113,25 @@ BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_bas
 .PHONY: all deps demo test test-gpu test-torch test-emu test-model test-mutations bench fuzz resources clean programs
 .DELETE_ON_ERROR:
 .SECONDARY:
-all: $(PLUGIN) $(HOSTLIB) $(BENCH) $(TOPO)
+all: $(PLUGIN) $(HOSTLIB) $(FRONT) $(BENCH) $(TOPO)
 	@$(if $(NVCC),true,echo "$(if $(filter 0,$(CUDA)),CUDA=0,no nvcc found): built for the host alone")
 
 # ---------------------------------------------------------------- rules
 $(B)/obj/%.c.o: %.c Makefile
 	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
+
+# The list of NCCL's functions, as C and the assembler include it.
+$(B)/gen/nccl_functions.h: plugin/nccl/functions.txt plugin/nccl/functions.sh
+	@mkdir -p $(@D)
+	$(Q)sh plugin/nccl/functions.sh generate > $@
+
+$(B)/obj/plugin/nccl/%.o: C_FLAGS += -I$(B)/gen
+$(filter $(B)/obj/plugin/nccl/%,$(FRONT_OBJECTS)): $(B)/gen/nccl_functions.h
+
+$(B)/obj/%.S.o: %.S Makefile
+	$(call say,AS,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
 
@@ -150,6 +166,11 @@ $(B)/libarfusion.so.1: $(HOST_OBJECTS) $(B)/libarfusion-internal.a plugin/host/l
 	$(Q)$(CC) -shared -o $@ $(HOST_OBJECTS) $(B)/libarfusion-internal.a $(LD_FLAGS) -Wl,-soname,libarfusion.so.1 -Wl,-rpath,'$$ORIGIN' \
 	  -Wl,--version-script,plugin/host/libarfusion.map -Wl,-z,defs $(LIBS)
 	$(Q)ln -sf libarfusion.so.1 $(B)/libarfusion.so
+
+$(FRONT): $(FRONT_OBJECTS) $(B)/libarfusion-internal.a plugin/nccl/libarfusion-nccl.map
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -o $@ $(FRONT_OBJECTS) $(B)/libarfusion-internal.a $(LD_FLAGS) -Wl,-soname,libarfusion-nccl.so \
+	  -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..' -Wl,--version-script,plugin/nccl/libarfusion-nccl.map -Wl,-z,defs $(LIBS)
 
 # Measurements say at which commit they were taken.
 MEASURING := $(addprefix $(B)/obj/plugin/tools/bench/,perf_report.c.o tune.c.o)

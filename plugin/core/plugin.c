@@ -60,6 +60,13 @@ static arfusionResult_t plugin_init(void** ctx, arfusionDebugLogger_t logger) {
   return arfusionSuccess;
 }
 
+static arfusionResult_t plugin_set_default(void* ctx, const char* name, const char* value) {
+  NOT_NULL(ctx);
+  NOT_NULL(name);
+  NOT_NULL(value);
+  return settings_default(&((struct context*)ctx)->settings, name, value);
+}
+
 static arfusionResult_t plugin_finalize(void* ctx) {
   NOT_NULL(ctx);
   free(ctx);
@@ -244,4 +251,5 @@ __attribute__((visibility("default"))) const arfusionPlugin_v1_t arfusionPlugin_
     .getLastError = error_last,
     .commGetWorkspace = plugin_comm_get_workspace,
     .bootstrapAbort = plugin_bootstrap_abort,
+    .setDefault = plugin_set_default,
 };

@@ -60,6 +60,8 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
                        "disagree, it is not begun, and the error names what differs."},
     [SETTING_COUNT_NAN] = {"ARFUSION_COUNT_NAN", SETTING_KIND_CHOICE, 0, "0 1", "0", 0, 0, NULL,
                            "1 counts the NaNs in inputs, residuals and outputs, at the cost of two kernels an operation."},
+    [SETTING_STATS] = {"ARFUSION_STATS", SETTING_KIND_CHOICE, 0, "0 1", "0", 0, 0, NULL,
+                       "1: libarfusion-nccl.so says at exit which ncclAllReduce calls it took, and why not the others."},
     [SETTING_DEBUG] = {"ARFUSION_DEBUG", SETTING_KIND_CHOICE, 0, "none version warn info trace", "warn", 0, 0, NULL,
                        "Which lines go to stderr when the host has no logger of its own."},
     [SETTING_NET_TRANSPORT] =
@@ -263,4 +265,14 @@ arfusionResult_t settings_load(struct settings* settings) {
     }
   }
   return arfusionSuccess;
+}
+
+arfusionResult_t settings_default(struct settings* settings, const char* name, const char* text) {
+  const int id = setting_find(name);
+  if (id < 0) return error_set(arfusionInvalidArgument, "%.100s is not a setting", name);
+  if (settings->source[id] != source_default) return arfusionSuccess;
+  settings->source[id] = NULL;
+  const arfusionResult_t result = setting_take(settings, id, text, source_default, "the host program");
+  settings->source[id] = source_default;
+  return result;
 }

@@ -23,6 +23,7 @@ enum setting_id {
   SETTING_REPORT,          /* string, local: where the report on an NCCL application's allreduces goes */
   SETTING_CHECK,           /* choice, agreed: 0, 1 */
   SETTING_COUNT_NAN,       /* choice, local: 0, 1 */
+  SETTING_STATS,           /* choice, local: 0, 1; read by libarfusion-nccl.so */
   SETTING_DEBUG,           /* choice, local: none, version, warn, info, trace */
   SETTING_NET_TRANSPORT,   /* choice, local: auto, tcp; of the NCCL network */
   SETTING_HOSTID,          /* string, local: NCCL_HOSTID; not ours, but respected */
@@ -69,5 +70,8 @@ int setting_check(const char* name, const char* text, char* allowed, size_t byte
  * log's level from ARFUSION_DEBUG, then logs a "set by environment" line at INFO for each that is not at its default (call
  * log_configure first, if there is a logger). */
 arfusionResult_t settings_load(struct settings* settings);
+
+/* Another default for a setting: counts if no source has a value. arfusionInvalidArgument: no setting, or not a value of it. */
+arfusionResult_t settings_default(struct settings* settings, const char* name, const char* text);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "plugin/core/log.h"
 #include "plugin/host/library.h"
+#include "plugin/host/nccl_gather.h"
 
 typedef struct {
   char internal[128];
@@ -27,15 +28,15 @@ struct nccl_functions {
   int (*CommUserRank)(const void*, int*);
   int (*CommCuDevice)(const void*, int*);
   int (*AllReduce)(const void*, void*, size_t, int, int, void*, cudaStream_t);
-  int (*AllGather)(const void*, void*, size_t, int, void*, cudaStream_t);
+  int (*AllGather)(const void*, void*, size_t, int, void*, void*);
+  int (*CommGetAsyncError)(void*, int*);
 };
 
 struct library_nccl {
   const struct nccl_functions* functions;
   void* comm;
   int owned, dev, nranks;
-  /* of an adopted communicator: what allGather needs */
-  cudaStream_t stream;
+  struct nccl_gather gather; /* of an adopted communicator */
 };
 
 static struct nccl_functions table;
@@ -56,6 +57,7 @@ static const struct {
     {"ncclCommCuDevice", offsetof(struct nccl_functions, CommCuDevice)},
     {"ncclAllReduce", offsetof(struct nccl_functions, AllReduce)},
     {"ncclAllGather", offsetof(struct nccl_functions, AllGather)},
+    {"ncclCommGetAsyncError", offsetof(struct nccl_functions, CommGetAsyncError)},
 };
 
 static void* open_nccl(const struct library* library) {
@@ -158,37 +160,9 @@ arfusionResult_t nccl_create(struct arfusionComm* comm) {
 
 /* ---------------------------------------------------------------- the caller's communicator */
 
-static arfusionResult_t gather_on_device(const struct library_nccl* nccl, const void* send, void* recv, size_t bytes) {
-  unsigned char* memory;
-  cudaError_t code = cudaMalloc((void**)&memory, bytes * ((size_t)nccl->nranks + 1));
-  if (code != cudaSuccess) return cuda_failed(code, "cudaMalloc");
-  unsigned char* gathered = memory + bytes;
-  int result = 0;
-  code = cudaMemcpyAsync(memory, send, bytes, cudaMemcpyHostToDevice, nccl->stream);
-  if (code == cudaSuccess) result = nccl->functions->AllGather(memory, gathered, bytes, arfusionUint8, nccl->comm, nccl->stream);
-  if (code == cudaSuccess && !result) {
-    code = cudaMemcpyAsync(recv, gathered, bytes * (size_t)nccl->nranks, cudaMemcpyDeviceToHost, nccl->stream);
-  }
-  if (code == cudaSuccess) code = cudaStreamSynchronize(nccl->stream);
-  cudaFree(memory);
-  if (result) return nccl_failed(nccl->functions, result, "ncclAllGather");
-  return code == cudaSuccess ? arfusionSuccess : cuda_failed(code, "the all-gather's copies");
-}
-
-static arfusionResult_t adopted_all_gather(void* opaque, const void* send, void* recv, size_t bytes) {
-  const struct library_nccl* nccl = opaque;
-  int previous;
-  FORWARD_IF_ERROR(cuda_current_device(&previous));
-  const cudaError_t code = cudaSetDevice(nccl->dev);
-  const arfusionResult_t result =
-      code == cudaSuccess ? gather_on_device(nccl, send, recv, bytes) : cuda_failed(code, "cudaSetDevice");
-  cudaSetDevice(previous);
-  return result;
-}
-
 arfusionResult_t nccl_adopt(struct arfusionComm* comm, const struct library* library, void* nccl_comm) {
   const char* why = NULL;
-  int previous, result;
+  int result;
   if (library->is_host) return error_set(arfusionInvalidUsage, "an ncclComm_t needs GPUs, but the device is the host");
   const struct nccl_functions* functions = functions_get(library, &why);
   if (!functions) return error_set(arfusionSystemError, "no NCCL for the ncclComm_t: %s", why);
@@ -201,18 +175,23 @@ arfusionResult_t nccl_adopt(struct arfusionComm* comm, const struct library* lib
     free(nccl);
     return nccl_failed(functions, result, "asking the ncclComm_t for its ranks and device");
   }
-  cudaError_t code = cudaGetDevice(&previous);
-  if (code == cudaSuccess) code = cudaSetDevice(nccl->dev);
-  if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking);
-  if (code != cudaSuccess) {
+  nccl->gather = (struct nccl_gather){.where = &nccl_gather_cuda,
+                                      .all_gather = functions->AllGather,
+                                      .async_error = functions->CommGetAsyncError,
+                                      .error_string = functions->GetErrorString,
+                                      .comm = nccl_comm,
+                                      .dev = nccl->dev,
+                                      .nranks = nccl->nranks,
+                                      .limit_s = library->settings.value[SETTING_INIT_TIMEOUT]};
+  const arfusionResult_t opened = nccl_gather_open(&nccl->gather);
+  if (opened != arfusionSuccess) {
     free(nccl);
-    return cuda_failed(code, "a stream for the all-gather");
+    return opened;
   }
-  cudaSetDevice(previous);
   comm->dev = nccl->dev;
   comm->bootstrap.nranks = nccl->nranks;
-  comm->bootstrap.opaque = nccl;
-  comm->bootstrap.allGather = adopted_all_gather;
+  comm->bootstrap.opaque = &nccl->gather;
+  comm->bootstrap.allGather = nccl_gather_run;
   comm->nccl = nccl;
   return arfusionSuccess;
 }
@@ -233,6 +212,6 @@ void nccl_abort(struct library_nccl* nccl) {
 
 void nccl_destroy(struct library_nccl* nccl) {
   if (nccl->owned && nccl->comm) nccl->functions->CommDestroy(nccl->comm);
-  if (nccl->stream) cudaStreamDestroy(nccl->stream);
+  if (!nccl->owned) nccl_gather_close(&nccl->gather);
   free(nccl);
 }

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * calls_comm.c: making and ending communicators, and NCCL's errors, as applications call them. Applications get NCCL's own
+ * communicators and NCCL's own results; what the plugin needs is set up beside them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "plugin/core/log.h"
+#include "plugin/nccl/group.h"
+#include "plugin/nccl/last_error.h"
+#include "plugin/nccl/made.h"
+#include "plugin/nccl/real.h"
+
+/* ---------------------------------------------------------------- making */
+
+/* Whether a communicator blocks, as NCCL decides it: NCCL_COMM_BLOCKING (also from NCCL's files, which NCCL puts into the
+ * environment), the configuration, else `otherwise`. */
+static int blocks(const struct nccl_config* config, int otherwise) {
+  const char* text = getenv("NCCL_COMM_BLOCKING");
+  if (text && (text[0] == '0' || text[0] == '1') && !text[1]) return text[0] == '1';
+  return config && config->blocking != NCCL_UNDEFINED ? config->blocking != 0 : otherwise;
+}
+
+static int blocks_as_parent(void* parent, const struct nccl_config* config) {
+  struct state* state = config ? NULL : made_state(parent);
+  const int result = blocks(config, state ? state->blocking : 1);
+  state_put(state);
+  return result;
+}
+
+/* After NCCL has made it. Outside groups a communicator that cannot be set up is taken back, as NCCL does with one that it
+ * cannot make. */
+static int finish(int result, void** comm, int blocking) {
+  if (last_error_is_nccls(result) && result != NCCL_IN_PROGRESS) {
+    group_note_failure(result);
+    return result;
+  }
+  if (group_is_open()) {
+    group_note_creation(comm, blocking);
+    return result;
+  }
+  const struct made made = {*comm, blocking};
+  const int set_up = made_set_up(&made, 1);
+  if (!set_up) return result;
+  ncclCommAbort(*comm);
+  *comm = NULL;
+  return set_up;
+}
+
+int ncclCommInitRank(void** comm, int nranks, nccl_unique_id id, int rank) {
+  if (PASS_THROUGH) return REAL(ncclCommInitRank)(comm, nranks, id, rank);
+  const int result = CALL_REAL(ncclCommInitRank, comm, nranks, id, rank);
+  return finish(result, comm, blocks(NULL, 1));
+}
+TWIN(int, ncclCommInitRank, void** comm, int nranks, nccl_unique_id id, int rank);
+
+int ncclCommInitRankConfig(void** comm, int nranks, nccl_unique_id id, int rank, struct nccl_config* config) {
+  if (PASS_THROUGH) return REAL(ncclCommInitRankConfig)(comm, nranks, id, rank, config);
+  const int result = CALL_REAL(ncclCommInitRankConfig, comm, nranks, id, rank, config);
+  return finish(result, comm, blocks(config, 1));
+}
+TWIN(int, ncclCommInitRankConfig, void** comm, int nranks, nccl_unique_id id, int rank, struct nccl_config* config);
+
+int ncclCommInitRankScalable(void** comm, int nranks, int rank, int nids, nccl_unique_id* ids, struct nccl_config* config) {
+  if (PASS_THROUGH) return REAL(ncclCommInitRankScalable)(comm, nranks, rank, nids, ids, config);
+  const int result = CALL_REAL(ncclCommInitRankScalable, comm, nranks, rank, nids, ids, config);
+  return finish(result, comm, blocks(config, 1));
+}
+TWIN(int, ncclCommInitRankScalable, void** comm, int nranks, int rank, int nids, nccl_unique_id* ids,
+     struct nccl_config* config);
+
+int ncclCommInitAll(void** comms, int ndev, const int* devs) {
+  if (PASS_THROUGH) return REAL(ncclCommInitAll)(comms, ndev, devs);
+  int result = last_error_is_nccls(CALL_REAL(ncclCommInitAll, comms, ndev, devs));
+  if (result != NCCL_SUCCESS || ndev < 1) return result;
+  struct made* made = calloc((size_t)ndev, sizeof *made);
+  for (int i = 0; made && i < ndev; ++i) made[i] = (struct made){comms[i], 1};
+  result = made ? made_set_up(made, ndev) : last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
+  for (int i = 0; result && i < ndev; ++i) {
+    ncclCommAbort(comms[i]);
+    comms[i] = NULL;
+  }
+  free(made);
+  return result;
+}
+TWIN(int, ncclCommInitAll, void** comms, int ndev, const int* devs);
+
+/* A rank without a colour gets no child. Nothing is known of a nonblocking child until NCCL has made it. */
+int ncclCommSplit(void* comm, int color, int key, void** child, struct nccl_config* config) {
+  if (PASS_THROUGH) return REAL(ncclCommSplit)(comm, color, key, child, config);
+  const int blocking = blocks_as_parent(comm, config) || color == NCCL_SPLIT_NO_COLOR;
+  return finish(CALL_REAL(ncclCommSplit, comm, color, key, child, config), child, blocking);
+}
+TWIN(int, ncclCommSplit, void* comm, int color, int key, void** child, struct nccl_config* config);
+
+int ncclCommShrink(void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config, int flags) {
+  if (PASS_THROUGH) return REAL(ncclCommShrink)(comm, excluded, nexcluded, child, config, flags);
+  if (flags & NCCL_SHRINK_ABORTS) {
+    struct state* state = made_state(comm);
+    if (state) state_abort(state);
+    state_put(state);
+  }
+  const int blocking = blocks_as_parent(comm, config);
+  return finish(CALL_REAL(ncclCommShrink, comm, excluded, nexcluded, child, config, flags), child, blocking);
+}
+TWIN(int, ncclCommShrink, void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config, int flags);
+
+int ncclCommGrow(void* comm, int nranks, const nccl_unique_id* id, int rank, void** child, struct nccl_config* config) {
+  if (PASS_THROUGH) return REAL(ncclCommGrow)(comm, nranks, id, rank, child, config);
+  const int blocking = comm ? blocks_as_parent(comm, config) : blocks(config, 1);
+  return finish(CALL_REAL(ncclCommGrow, comm, nranks, id, rank, child, config), child, blocking);
+}
+TWIN(int, ncclCommGrow, void* comm, int nranks, const nccl_unique_id* id, int rank, void** child, struct nccl_config* config);
+
+/* ---------------------------------------------------------------- ending */
+
+/* Complete means that our operations have ended too. A nonblocking communicator's do so when it is destroyed. */
+int ncclCommFinalize(void* comm) {
+  if (PASS_THROUGH) return REAL(ncclCommFinalize)(comm);
+  struct state* state = state_get(comm);
+  if (state) state_join(state);
+  const int result = last_error_is_nccls(CALL_REAL(ncclCommFinalize, comm));
+  if (state && result == NCCL_SUCCESS && state->blocking && !group_is_open()) {
+    state_put(state_remove(comm));
+    state_put(state_add(comm, 1, STATE_LEFT));
+  }
+  state_put(state);
+  return result;
+}
+TWIN(int, ncclCommFinalize, void* comm);
+
+int ncclCommDestroy(void* comm) {
+  if (PASS_THROUGH) return REAL(ncclCommDestroy)(comm);
+  struct state* state = state_remove(comm);
+  if (state) state_join(state);
+  const int result = last_error_is_nccls(CALL_REAL(ncclCommDestroy, comm));
+  if (group_is_open()) {
+    group_put_later(state);
+  } else {
+    state_put(state);
+  }
+  return result;
+}
+TWIN(int, ncclCommDestroy, void* comm);
+
+/* NCCL returns only when its kernels have ended; ours must not keep the stream from it. What the plugin holds is freed by a
+ * thread of its own: that waits for the device, where other communicators may be waiting to be aborted as well. */
+int ncclCommAbort(void* comm) {
+  if (PASS_THROUGH) return REAL(ncclCommAbort)(comm);
+  struct state* state = state_remove(comm);
+  if (state) {
+    state_abort(state);
+    state_join(state);
+    state_abort(state); /* what its helper has set up meanwhile */
+  }
+  const int result = last_error_is_nccls(CALL_REAL(ncclCommAbort, comm));
+  if (group_is_open()) {
+    group_put_later(state);
+  } else if (state) {
+    state_put_aside(state);
+  }
+  return result;
+}
+TWIN(int, ncclCommAbort, void* comm);
+
+int ncclCommRevoke(void* comm, int flags) {
+  if (PASS_THROUGH) return REAL(ncclCommRevoke)(comm, flags);
+  struct state* state = state_get(comm);
+  if (state) {
+    state_abort(state);
+    state_join(state);
+    atomic_store(&state->phase, STATE_LEFT);
+  }
+  state_put(state);
+  return last_error_is_nccls(CALL_REAL(ncclCommRevoke, comm, flags));
+}
+TWIN(int, ncclCommRevoke, void* comm, int flags);
+
+/* ---------------------------------------------------------------- errors */
+
+int ncclCommGetAsyncError(void* comm, int* error) {
+  if (PASS_THROUGH) return REAL(ncclCommGetAsyncError)(comm, error);
+  struct state* state = error ? state_get(comm) : NULL;
+  int result = NCCL_SUCCESS;
+  if (state && atomic_load(&state->busy)) {
+    *error = NCCL_IN_PROGRESS;
+  } else {
+    result = last_error_is_nccls(CALL_REAL(ncclCommGetAsyncError, comm, error));
+    if (state && result == NCCL_SUCCESS && *error == NCCL_SUCCESS) *error = state_error(state);
+  }
+  state_put(state);
+  return result;
+}
+TWIN(int, ncclCommGetAsyncError, void* comm, int* error);
+
+const char* ncclGetErrorString(int result) {
+  if (real_found(__builtin_return_address(0))) return REAL(ncclGetErrorString)(result);
+  return result == NCCL_SUCCESS ? "no error" : "unhandled system error: no libnccl was found";
+}
+TWIN(const char*, ncclGetErrorString, int result);
+
+const char* ncclGetLastError(void* comm) {
+  if (!real_found(__builtin_return_address(0))) return error_last();
+  const char* ours = FROM_NCCL ? NULL : last_error_text();
+  return ours ? ours : REAL(ncclGetLastError)(comm);
+}
+TWIN(const char*, ncclGetLastError, void* comm);

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * state.c: see state.h.
+ */
+#include "plugin/nccl/state.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "plugin/nccl/stats.h"
+
+enum { BUCKETS = 256 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct state* buckets[BUCKETS];
+
+static struct state** bucket_of(const void* nccl) {
+  const uintptr_t key = (uintptr_t)nccl >> 4;
+  return &buckets[(key ^ key >> 8 ^ key >> 16) % BUCKETS];
+}
+
+/* Where the pointer to the state of `nccl` stands; to NULL if there is none. */
+static struct state** find(const void* nccl) {
+  struct state** at = bucket_of(nccl);
+  while (*at && (*at)->nccl != nccl) at = &(*at)->next;
+  return at;
+}
+
+static struct state* unlink_state(const void* nccl) {
+  struct state** at = find(nccl);
+  struct state* state = *at;
+  if (state) *at = state->next;
+  return state;
+}
+
+struct state* state_add(void* nccl, int blocking, enum state_phase phase) {
+  struct state* state = calloc(1, sizeof *state);
+  if (!state) return NULL;
+  state->nccl = nccl;
+  state->blocking = blocking;
+  state->references = 2;
+  atomic_init(&state->phase, phase);
+  atomic_init(&state->reason, STATS_NOT_SERVED);
+  pthread_mutex_lock(&mutex);
+  struct state* old = unlink_state(nccl);
+  struct state** first = bucket_of(nccl);
+  state->next = *first;
+  *first = state;
+  pthread_mutex_unlock(&mutex);
+  state_put(old);
+  return state;
+}
+
+struct state* state_get(void* nccl) {
+  pthread_mutex_lock(&mutex);
+  struct state* state = *find(nccl);
+  if (state) ++state->references;
+  pthread_mutex_unlock(&mutex);
+  return state;
+}
+
+struct state* state_remove(void* nccl) {
+  pthread_mutex_lock(&mutex);
+  struct state* state = unlink_state(nccl);
+  pthread_mutex_unlock(&mutex);
+  return state;
+}
+
+void state_put(struct state* state) {
+  if (!state) return;
+  pthread_mutex_lock(&mutex);
+  const int last = --state->references == 0;
+  pthread_mutex_unlock(&mutex);
+  if (!last) return;
+  if (state->plugin_comm) state->plugin->commFinalize(state->plugin_comm);
+  nccl_gather_drop_stuck(&state->gather);
+  free(state);
+}
+
+static void* put_run(void* state) {
+  state_put(state);
+  return NULL;
+}
+
+void state_put_aside(struct state* state) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, put_run, state) == 0) {
+    pthread_detach(thread);
+  } else {
+    state_put(state);
+  }
+}
+
+int state_error(const struct state* state) {
+  arfusionResult_t result = (arfusionResult_t)atomic_load(&state->error);
+  if (result == arfusionSuccess && atomic_load(&state->phase) == STATE_SERVED) {
+    state->plugin->commGetAsyncError(state->plugin_comm, &result, NULL, 0);
+  }
+  return result;
+}
+
+void state_join(struct state* state) {
+  const struct timespec pause = {0, 1000000};
+  if (state->has_helper) {
+    state->has_helper = 0;
+    pthread_join(state->helper, NULL);
+  }
+  while (atomic_load(&state->phase) == STATE_STARTING) nanosleep(&pause, NULL); /* within the call that makes it */
+}
+
+void state_abort(struct state* state) {
+  atomic_store(&state->cancelled, 1);
+  if (atomic_load(&state->phase) == STATE_SERVED) state->plugin->commAbort(state->plugin_comm);
+}

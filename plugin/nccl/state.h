@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * state.h: what is kept beside each ncclComm_t, found by its pointer. It is dropped when the communicator is destroyed or
+ * aborted, since NCCL uses pointers again; who works with it holds a reference, so that an abort from another thread takes
+ * nothing away.
+ */
+#ifndef ARFUSION_NCCL_STATE_H_
+#define ARFUSION_NCCL_STATE_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "plugin/host/nccl_gather.h"
+
+enum state_phase {
+  STATE_LATER,    /* nonblocking: set up at its first allreduce */
+  STATE_STARTING, /* is set up by the call that makes it */
+  STATE_SERVED,   /* plugin_comm is there */
+  STATE_LEFT,     /* everything is left to NCCL, because of `reason` */
+  STATE_FAILED,   /* set-up failed with `error` */
+};
+
+struct state {
+  void* nccl;
+  int blocking;
+  atomic_int phase;  /* enum state_phase */
+  atomic_int reason; /* enum stats_reason */
+  atomic_int error;  /* a result: what ncclCommGetAsyncError gives if NCCL has nothing to say */
+  atomic_int cancelled; /* ends set-up */
+  const arfusionPlugin_v1_t* plugin;
+  void* plugin_comm;
+  struct nccl_gather gather; /* of set-up */
+  atomic_int busy;  /* nonblocking: a helper thread does its first allreduce */
+  pthread_t helper;
+  int has_helper; /* to be joined */
+  /* of state.c */
+  int references;
+  struct state* next;
+};
+
+/* A new state for this pointer, in place of one that may be there; NULL: out of memory. The caller gets a reference. */
+struct state* state_add(void* nccl, int blocking, enum state_phase phase);
+
+/* The state of this pointer, with a reference for the caller; NULL: there is none. */
+struct state* state_get(void* nccl);
+
+/* Forgets the pointer. The caller gets the state with a reference; NULL: there was none. */
+struct state* state_remove(void* nccl);
+
+/* Gives a reference back; the last one ends the plugin's communicator, once its enqueued work has ended. NULL is allowed. The
+ * one that state_remove gave goes back after NCCL's communicator is gone. */
+void state_put(struct state* state);
+
+/* The same by a thread of its own, where that may take long. */
+void state_put_aside(struct state* state);
+
+/* What ncclCommGetAsyncError is to say: that set-up or the first allreduce failed, or why the plugin's communicator did. */
+int state_error(const struct state* state);
+
+/* Waits until nobody is setting it up any more. */
+void state_join(struct state* state);
+
+/* Ends set-up and operations that wait for other ranks. */
+void state_abort(struct state* state);
+
+#endif
