@@ -106,6 +106,11 @@ GPUTEST  := $(filter $(B)/test/gpu/test_%,$(GPU))
 EMU      := $(if $(filter 1,$(TSAN)),,$(B)/test/emu/test_emu_kernels)
 EMU_OBJECTS := $(patsubst %,$(B)/emu/%.o,$(wildcard test/emu/*.c test/emu/*.cu kernels/cuda/*.cu) \
                  $(addprefix plugin/tools/bench/,reference_quant.c number.c bench.c))
+# The library in front of a libnccl for host memory, with streams as CUDA has them.
+MOCK_NCCL   := $(B)/test/nccl/libnccl.so.2
+MOCK_PLUGIN := $(B)/test/nccl/libarfusion-plugin-stream.so
+NCCLTEST    := $(patsubst %.c,$(B)/%,$(filter test/nccl/test_%,$(call sources,test/nccl)))
+NCCL_SUPPORT := $(call objects,test/nccl/support.c test/nccl/plan.c plugin/tools/bench/number.c)
 EXAMPLES := $(patsubst %,$(B)/%,$(basename $(wildcard test/examples/*.c test/examples/*.cc)))
 MPICC    := $(shell command -v mpicc 2>/dev/null)
 BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
@@ -199,6 +204,20 @@ $(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(GPU_SUPPORT) $(HOST_OBJECTS) $(B)/lib
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
+$(MOCK_NCCL): $(call objects,$(call sources,test/nccl/mock) plugin/tools/bench/number.c) test/nccl/mock/mock.map
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared -o $@ $(filter %.o,$^) $(LD_FLAGS) -Wl,-soname,libnccl.so.2 -Wl,--version-script,test/nccl/mock/mock.map \
+	  -Wl,-z,defs -lm
+
+$(MOCK_PLUGIN): $(B)/obj/test/nccl/stream_plugin.c.o $(MOCK_NCCL)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
+
+$(B)/test/nccl/%: $(B)/obj/test/nccl/%.c.o $(NCCL_SUPPORT) $(FRONT) $(MOCK_NCCL) $(MOCK_PLUGIN)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $(filter-out $(MOCK_PLUGIN),$^) $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' -lcmocka -ldl -lm
+
 # The CUDA kernels as C++ on emulated GPUs: test/emu stands in front of CUDA's header and of kernels/cuda/device_ops.cuh.
 EMU_FLAGS = $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(SANITIZE) -Itest/emu -I. -Iinclude -ffp-contract=off -fno-strict-aliasing
 $(B)/emu/%.c.o: %.c Makefile
@@ -223,7 +242,7 @@ $(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(B)/libarfusion-internal.a $(BENCH
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
-programs: all docs $(UNIT) $(EMU) $(GPU)
+programs: all docs $(UNIT) $(NCCLTEST) $(EMU) $(GPU)
 bench: all $(BENCHES)
 
 # ---------------------------------------------------------------- goals
@@ -231,7 +250,7 @@ demo: all
 	@$(B)/arfusion-bench demo
 
 test: programs
-	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" PYTHON="$(PYTHON)" bash test/run.sh $(UNIT) $(EMU) $(wildcard test/cli/*.sh)
+	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" PYTHON="$(PYTHON)" bash test/run.sh $(UNIT) $(NCCLTEST) $(EMU) $(wildcard test/cli/*.sh)
 
 test-gpu: all $(GPU)
 	@B=$(B) bash test/run.sh $(GPUTEST)

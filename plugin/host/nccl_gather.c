@@ -42,8 +42,9 @@ static arfusionResult_t wait_until(struct nccl_gather* gather, int64_t end,
       return error_set(arfusionInvalidUsage, "the communicator was aborted while it was set up");
     }
     if (now_ns() >= end) {
-      return error_set(arfusionRemoteError, "the other %d ranks of an NCCL communicator have not all answered within %lld s",
-                       gather->nranks - 1, (long long)gather->limit_s);
+      return error_set(arfusionRemoteError, "not all %d ranks of an NCCL communicator have answered within %lld s%s%s",
+                       gather->nranks, (long long)gather->limit_s, gather->advice ? ": " : "",
+                       gather->advice ? gather->advice : "");
     }
     nanosleep(&pause, NULL);
     if (pause.tv_nsec < 1000000) pause.tv_nsec *= 2;

@@ -40,6 +40,7 @@ struct nccl_gather {
   int dev, nranks;
   int64_t limit_s;
   const atomic_int* cancelled; /* not 0: give up; NULL: never */
+  const char* advice;          /* to whom the limit has passed; NULL: none */
   /* of nccl_gather.c and `where` */
   void* stream;
   unsigned char* memory;

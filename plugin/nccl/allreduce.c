@@ -82,7 +82,7 @@ int allreduce_check_state(const struct state* state) {
   return last_error_keep(atomic_load(&state->error), "the communicator could not be set up");
 }
 
-/* ---------------------------------------------------------------- nonblocking communicators */
+/* ---------------------------------------------------------------- set up at the first call */
 
 struct first_call {
   struct allreduce call;
@@ -111,6 +111,10 @@ static int can_start(const struct allreduce* call) {
 
 static int start(const struct allreduce* call, struct state* state) {
   if (!can_start(call)) return allreduce_leave(call, arfusionReasonNotReady);
+  if (state->blocking) {
+    const int result = setup_run(state);
+    return result ? last_error_keep(result, error_last()) : take_or_leave(call, state);
+  }
   struct first_call* first = malloc(sizeof *first);
   if (!first) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set a communicator up");
   *first = (struct first_call){*call, state_get(call->nccl)};

@@ -5,7 +5,6 @@
  */
 #include "plugin/nccl/group.h"
 #include "plugin/nccl/last_error.h"
-#include "plugin/nccl/made.h"
 #include "plugin/nccl/real.h"
 
 static int passed_on(int result) {
@@ -18,7 +17,7 @@ int ncclAllReduce(const void* send, void* receive, size_t count, int type, int o
     return REAL(ncclAllReduce)(send, receive, count, type, operation, comm, stream);
   }
   const struct allreduce call = {send, receive, count, type, operation, comm, stream};
-  struct state* state = made_state(comm);
+  struct state* state = state_get(comm);
   const int result = group_is_open() ? group_allreduce(&call, state) : allreduce_now(&call, state);
   state_put(state);
   return result;

@@ -9,7 +9,6 @@
 #include "plugin/core/log.h"
 #include "plugin/nccl/group.h"
 #include "plugin/nccl/last_error.h"
-#include "plugin/nccl/made.h"
 #include "plugin/nccl/real.h"
 
 /* ---------------------------------------------------------------- making */
@@ -22,25 +21,27 @@ static int blocks(const struct nccl_config* config, int otherwise) {
   return config && config->blocking != NCCL_UNDEFINED ? config->blocking != 0 : otherwise;
 }
 
-static int blocks_as_parent(void* parent, const struct nccl_config* config) {
-  struct state* state = config ? NULL : made_state(parent);
-  const int result = blocks(config, state ? state->blocking : 1);
+static int parent_blocks(void* parent) {
+  struct state* state = state_get(parent);
+  const int result = state ? state->blocking : 1;
   state_put(state);
   return result;
 }
 
+static int passed_on(int result) {
+  group_note_failure(result);
+  return last_error_is_nccls(result);
+}
+
 /* After NCCL has made it. Outside groups a communicator that cannot be set up is taken back, as NCCL does with one that it
  * cannot make. */
-static int finish(int result, void** comm, int blocking) {
-  if (last_error_is_nccls(result) && result != NCCL_IN_PROGRESS) {
-    group_note_failure(result);
-    return result;
-  }
+static int finish(int result, void** comm, void* parent, int blocking, int later) {
+  if (passed_on(result) && result != NCCL_IN_PROGRESS) return result;
+  const struct made made = {comm, *comm, parent, blocking, later};
   if (group_is_open()) {
-    group_note_creation(comm, blocking);
+    group_note_creation(&made);
     return result;
   }
-  const struct made made = {*comm, blocking};
   const int set_up = made_set_up(&made, 1);
   if (!set_up) return result;
   ncclCommAbort(*comm);
@@ -48,24 +49,35 @@ static int finish(int result, void** comm, int blocking) {
   return set_up;
 }
 
+static int finish_own(int result, void** comm, const struct nccl_config* config) {
+  const int blocking = blocks(config, 1);
+  return finish(result, comm, NULL, blocking, !blocking);
+}
+
+/* A child is the parent's until it is made. */
+static int finish_child(int result, void** child, void* parent, int parent_blocking, const struct nccl_config* config) {
+  const int blocking = blocks(config, config ? 1 : parent_blocking);
+  return finish(result, child, parent, blocking, !blocking || !parent_blocking);
+}
+
 int ncclCommInitRank(void** comm, int nranks, nccl_unique_id id, int rank) {
   if (PASS_THROUGH) return REAL(ncclCommInitRank)(comm, nranks, id, rank);
   const int result = CALL_REAL(ncclCommInitRank, comm, nranks, id, rank);
-  return finish(result, comm, blocks(NULL, 1));
+  return finish_own(result, comm, NULL);
 }
 TWIN(int, ncclCommInitRank, void** comm, int nranks, nccl_unique_id id, int rank);
 
 int ncclCommInitRankConfig(void** comm, int nranks, nccl_unique_id id, int rank, struct nccl_config* config) {
   if (PASS_THROUGH) return REAL(ncclCommInitRankConfig)(comm, nranks, id, rank, config);
   const int result = CALL_REAL(ncclCommInitRankConfig, comm, nranks, id, rank, config);
-  return finish(result, comm, blocks(config, 1));
+  return finish_own(result, comm, config);
 }
 TWIN(int, ncclCommInitRankConfig, void** comm, int nranks, nccl_unique_id id, int rank, struct nccl_config* config);
 
 int ncclCommInitRankScalable(void** comm, int nranks, int rank, int nids, nccl_unique_id* ids, struct nccl_config* config) {
   if (PASS_THROUGH) return REAL(ncclCommInitRankScalable)(comm, nranks, rank, nids, ids, config);
   const int result = CALL_REAL(ncclCommInitRankScalable, comm, nranks, rank, nids, ids, config);
-  return finish(result, comm, blocks(config, 1));
+  return finish_own(result, comm, config);
 }
 TWIN(int, ncclCommInitRankScalable, void** comm, int nranks, int rank, int nids, nccl_unique_id* ids,
      struct nccl_config* config);
@@ -73,43 +85,45 @@ TWIN(int, ncclCommInitRankScalable, void** comm, int nranks, int rank, int nids,
 int ncclCommInitAll(void** comms, int ndev, const int* devs) {
   if (PASS_THROUGH) return REAL(ncclCommInitAll)(comms, ndev, devs);
   int result = last_error_is_nccls(CALL_REAL(ncclCommInitAll, comms, ndev, devs));
-  if (result != NCCL_SUCCESS || ndev < 1) return result;
+  if ((result && result != NCCL_IN_PROGRESS) || ndev < 1) return result;
+  const int made_result = result, blocking = blocks(NULL, 1);
   struct made* made = calloc((size_t)ndev, sizeof *made);
-  for (int i = 0; made && i < ndev; ++i) made[i] = (struct made){comms[i], 1};
+  for (int i = 0; made && i < ndev; ++i) made[i] = (struct made){&comms[i], comms[i], NULL, blocking, !blocking};
   result = made ? made_set_up(made, ndev) : last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
   for (int i = 0; result && i < ndev; ++i) {
     ncclCommAbort(comms[i]);
     comms[i] = NULL;
   }
   free(made);
-  return result;
+  return result ? result : made_result;
 }
 TWIN(int, ncclCommInitAll, void** comms, int ndev, const int* devs);
 
-/* A rank without a colour gets no child. Nothing is known of a nonblocking child until NCCL has made it. */
 int ncclCommSplit(void* comm, int color, int key, void** child, struct nccl_config* config) {
   if (PASS_THROUGH) return REAL(ncclCommSplit)(comm, color, key, child, config);
-  const int blocking = blocks_as_parent(comm, config) || color == NCCL_SPLIT_NO_COLOR;
-  return finish(CALL_REAL(ncclCommSplit, comm, color, key, child, config), child, blocking);
+  const int parent_blocking = parent_blocks(comm);
+  const int result = CALL_REAL(ncclCommSplit, comm, color, key, child, config);
+  return color == NCCL_SPLIT_NO_COLOR ? passed_on(result) : finish_child(result, child, comm, parent_blocking, config);
 }
 TWIN(int, ncclCommSplit, void* comm, int color, int key, void** child, struct nccl_config* config);
 
 int ncclCommShrink(void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config, int flags) {
   if (PASS_THROUGH) return REAL(ncclCommShrink)(comm, excluded, nexcluded, child, config, flags);
   if (flags & NCCL_SHRINK_ABORTS) {
-    struct state* state = made_state(comm);
+    struct state* state = state_get(comm);
     if (state) state_abort(state);
     state_put(state);
   }
-  const int blocking = blocks_as_parent(comm, config);
-  return finish(CALL_REAL(ncclCommShrink, comm, excluded, nexcluded, child, config, flags), child, blocking);
+  const int parent_blocking = parent_blocks(comm);
+  return finish_child(CALL_REAL(ncclCommShrink, comm, excluded, nexcluded, child, config, flags), child, comm,
+                      parent_blocking, config);
 }
 TWIN(int, ncclCommShrink, void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config, int flags);
 
 int ncclCommGrow(void* comm, int nranks, const nccl_unique_id* id, int rank, void** child, struct nccl_config* config) {
   if (PASS_THROUGH) return REAL(ncclCommGrow)(comm, nranks, id, rank, child, config);
-  const int blocking = comm ? blocks_as_parent(comm, config) : blocks(config, 1);
-  return finish(CALL_REAL(ncclCommGrow, comm, nranks, id, rank, child, config), child, blocking);
+  const int parent_blocking = parent_blocks(comm); /* a new rank has no parent */
+  return finish_child(CALL_REAL(ncclCommGrow, comm, nranks, id, rank, child, config), child, comm, parent_blocking, config);
 }
 TWIN(int, ncclCommGrow, void* comm, int nranks, const nccl_unique_id* id, int rank, void** child, struct nccl_config* config);
 
@@ -187,7 +201,10 @@ int ncclCommGetAsyncError(void* comm, int* error) {
     *error = NCCL_IN_PROGRESS;
   } else {
     result = last_error_is_nccls(CALL_REAL(ncclCommGetAsyncError, comm, error));
-    if (state && result == NCCL_SUCCESS && *error == NCCL_SUCCESS) *error = state_error(state);
+    if (state && result == NCCL_SUCCESS && *error == NCCL_SUCCESS) {
+      state_children_ready(state);
+      *error = state_error(state);
+    }
   }
   state_put(state);
   return result;

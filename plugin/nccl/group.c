@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "plugin/nccl/last_error.h"
-#include "plugin/nccl/made.h"
 #include "plugin/nccl/real.h"
 #include "plugin/nccl/setup.h"
 #include "plugin/nccl/stats.h"
@@ -23,12 +22,6 @@ struct counted {
   int collectives;
 };
 
-struct creation {
-  void** place;
-  void* nccl; /* NULL: not written yet */
-  int blocking;
-};
-
 struct list {
   void* items;
   int count, room;
@@ -36,7 +29,7 @@ struct list {
 
 static _Thread_local struct {
   int depth, failed;
-  struct list kept, counted, creations, ended; /* of struct kept, counted, creation, state* */
+  struct list kept, counted, creations, ended; /* of struct kept, counted, made, state* */
 } group;
 
 /* Room for one more; NULL: out of memory, and then the whole group is left to NCCL. */
@@ -81,9 +74,9 @@ void group_note_collective(void* nccl) {
   if (counted) ++counted->collectives;
 }
 
-void group_note_creation(void** place, int blocking) {
-  struct creation* creation = list_add(&group.creations, sizeof *creation);
-  if (creation) *creation = (struct creation){place, *place, blocking};
+void group_note_creation(const struct made* made) {
+  struct made* creation = list_add(&group.creations, sizeof *creation);
+  if (creation) *creation = *made;
 }
 
 void group_put_later(struct state* state) {
@@ -172,18 +165,11 @@ static int kept_launch(void) {
 }
 
 static int creations_finish(void) {
-  const struct creation* creations = group.creations.items;
-  const int count = group.creations.count;
-  int result = NCCL_SUCCESS;
-  struct made* made = count > 0 ? calloc((size_t)count, sizeof *made) : NULL;
-  if (count > 0 && !made) result = last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
-  for (int i = 0; made && i < count; ++i) {
-    const int written = creations[i].nccl || !creations[i].blocking;
-    made[i] = (struct made){written ? creations[i].nccl : *creations[i].place, creations[i].blocking};
+  struct made* made = group.creations.items;
+  for (int i = 0; i < group.creations.count; ++i) {
+    if (!made[i].nccl && !made[i].later) made[i].nccl = *made[i].place;
   }
-  if (made) result = made_set_up(made, count);
-  free(made);
-  return result;
+  return made ? made_set_up(made, group.creations.count) : NCCL_SUCCESS;
 }
 
 int group_leave(int (*end)(void* argument), void* argument, int simulated) {

@@ -8,6 +8,7 @@
 #define ARFUSION_NCCL_GROUP_H_
 
 #include "plugin/nccl/allreduce.h"
+#include "plugin/nccl/made.h"
 
 int group_is_open(void);
 
@@ -24,8 +25,8 @@ int group_allreduce(const struct allreduce* call, struct state* state);
  * anything taken. */
 void group_note_failure(int result);
 
-/* A communicator is being made, and will be set up at the end. NCCL writes it to *place, at once or at the end. */
-void group_note_creation(void** place, int blocking);
+/* A communicator is being made, and will be set up at the end. */
+void group_note_creation(const struct made* made);
 
 /* Gives the reference back at the end. NULL is allowed. */
 void group_put_later(struct state* state);

@@ -8,15 +8,14 @@
 #include "plugin/nccl/state.h"
 
 struct made {
-  void* nccl;   /* NULL: none for this rank, or a nonblocking child that NCCL is still making */
+  void** place; /* where NCCL writes it */
+  void* nccl;   /* NULL: none for this rank, or not written yet */
+  void* parent; /* NULL: it has none */
   int blocking;
+  int later;    /* it or its parent does not block: it is set up at its first allreduce */
 };
 
-/* Sets the blocking ones up, all at once; the others at their first allreduce. The first error. */
+/* Sets those that are not for later up, all at once. The first error. */
 int made_set_up(const struct made* made, int count);
-
-/* The state of a communicator, with a reference; also of a nonblocking child whose pointer was not known when it was made.
- * NULL: it has none. */
-struct state* made_state(void* nccl);
 
 #endif

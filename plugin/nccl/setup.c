@@ -104,12 +104,10 @@ static arfusionResult_t hellos_check(const struct hello* all, int nranks, int* u
 static arfusionResult_t hello_exchange(struct nccl_gather* gather, int rank, int mine, int* usable) {
   const struct hello hello = {.magic = hello_magic, .version = HELLO_VERSION, .usable = mine, .rank = rank};
   struct hello all[ARFUSION_MAX_RANKS];
-  const arfusionResult_t result = nccl_gather_run(gather, &hello, all, sizeof hello);
-  if (result == arfusionRemoteError) {
-    return error_set(arfusionInvalidUsage, "not all ranks set libarfusion-nccl.so up: all %d must load it, or none",
-                     gather->nranks);
-  }
-  return result == arfusionSuccess ? hellos_check(all, gather->nranks, usable) : result;
+  gather->advice = "all ranks must load libarfusion-nccl.so, or none";
+  FORWARD_IF_ERROR(nccl_gather_run(gather, &hello, all, sizeof hello));
+  gather->advice = NULL;
+  return hellos_check(all, gather->nranks, usable);
 }
 
 static arfusionResult_t comm_create(struct state* state, int rank) {
@@ -199,7 +197,6 @@ static void* setup_thread_run(void* argument) {
 }
 
 int setup_run_all(struct state** states, int count) {
-  if (count == 1) return setup_run(states[0]);
   struct setup_thread* threads = calloc((size_t)count, sizeof *threads);
   int result = threads ? NCCL_SUCCESS : error_set(arfusionSystemError, "out of memory to set %d communicators up", count);
   for (int i = 0; threads && i < count; ++i) {

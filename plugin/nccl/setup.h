@@ -15,7 +15,8 @@ enum { SETUP_MAX_BYTES = 32 << 20 };
  * use then, since an all-gather may be left in it. */
 int setup_run(struct state* state);
 
-/* The same for several communicators of this process at once, a thread each. The first error. */
+/* The same for several communicators of this process at once, by a thread each: also while a group of NCCL's is open in this
+ * one, which would keep the all-gather back. The first error. */
 int setup_run_all(struct state** states, int count);
 
 /* Whether `stream` is being captured. */

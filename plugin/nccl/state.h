@@ -13,12 +13,14 @@
 #include "plugin/host/nccl_gather.h"
 
 enum state_phase {
-  STATE_LATER,    /* nonblocking: set up at its first allreduce */
+  STATE_LATER,    /* is set up at its first allreduce */
   STATE_STARTING, /* is set up by the call that makes it */
   STATE_SERVED,   /* plugin_comm is there */
   STATE_LEFT,     /* everything is left to NCCL, because of `reason` */
   STATE_FAILED,   /* set-up failed with `error` */
 };
+
+struct state_child;
 
 struct state {
   void* nccl;
@@ -34,6 +36,7 @@ struct state {
   pthread_t helper;
   int has_helper; /* to be joined */
   /* of state.c */
+  struct state_child* children;
   int references;
   struct state* next;
 };
@@ -56,6 +59,13 @@ void state_put_aside(struct state* state);
 
 /* What ncclCommGetAsyncError is to say: that set-up or the first allreduce failed, or why the plugin's communicator did. */
 int state_error(const struct state* state);
+
+/* NCCL is making a child of a parent that does not block, and will write it to *place (the application's, until then). 0: out
+ * of memory. */
+int state_expect_child(struct state* parent, void** place, int blocking);
+
+/* NCCL says that the parent is ready: its children have been written, and are set up at their first allreduce. */
+void state_children_ready(struct state* parent);
 
 /* Waits until nobody is setting it up any more. */
 void state_join(struct state* state);

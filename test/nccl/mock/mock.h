@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * mock.h: a libnccl for threads of one process, in host memory, for the tests of libarfusion-nccl.so. Its communicators, groups
+ * and operations behave as NCCL's do: streams run what is enqueued on threads of their own, an operation waits for the other
+ * ranks', a nonblocking communicator is in progress until all ranks are there, pointers of destroyed communicators are used
+ * again at once. Ranks whose operations do not match are an error of the test, and end it.
+ */
+#ifndef ARFUSION_TEST_MOCK_H_
+#define ARFUSION_TEST_MOCK_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MOCK_API __attribute__((visibility("default")))
+
+/* ---------------------------------------------------------------- streams */
+
+MOCK_API void* mockStreamCreate(void);
+MOCK_API void mockStreamDestroy(void* stream); /* waits for it */
+MOCK_API void mockStreamRun(void* stream, void (*function)(void*), void* argument);
+MOCK_API void mockStreamWait(void* stream);
+MOCK_API int mockStreamIsIdle(void* stream);
+
+/* ---------------------------------------------------------------- what tests ask */
+
+/* ncclAllReduce calls with a count that is not 0 that reached the mock. */
+MOCK_API uint64_t mockAllReduces(void);
+
+/* Communicators that exist. */
+MOCK_API int mockCommunicators(void);
+
+/* See plugin/nccl/gather_host.h. */
+MOCK_API int arfusionHostNcclDone(void* comm);
+
+#endif
