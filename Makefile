@@ -175,7 +175,7 @@ $(B)/libarfusion.so.1: $(HOST_OBJECTS) $(B)/libarfusion-internal.a plugin/host/l
 $(FRONT): $(FRONT_OBJECTS) $(B)/libarfusion-internal.a plugin/nccl/libarfusion-nccl.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared -o $@ $(FRONT_OBJECTS) $(B)/libarfusion-internal.a $(LD_FLAGS) -Wl,-soname,libarfusion-nccl.so \
-	  -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..' -Wl,--version-script,plugin/nccl/libarfusion-nccl.map -Wl,-z,defs $(LIBS)
+	  -Wl,--version-script,plugin/nccl/libarfusion-nccl.map -Wl,-z,defs $(LIBS)
 
 # Measurements say at which commit they were taken.
 MEASURING := $(addprefix $(B)/obj/plugin/tools/bench/,perf_report.c.o tune.c.o)
@@ -210,9 +210,9 @@ $(MOCK_NCCL): $(call objects,$(call sources,test/nccl/mock) plugin/tools/bench/n
 	$(Q)$(CC) -shared -o $@ $(filter %.o,$^) $(LD_FLAGS) -Wl,-soname,libnccl.so.2 -Wl,--version-script,test/nccl/mock/mock.map \
 	  -Wl,-z,defs -lm
 
-$(MOCK_PLUGIN): $(B)/obj/test/nccl/stream_plugin.c.o $(MOCK_NCCL)
+$(MOCK_PLUGIN): $(B)/obj/test/nccl/stream_plugin.c.o $(MOCK_NCCL) | $(PLUGIN)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
+	$(Q)$(CC) -shared -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN'
 
 $(B)/test/nccl/%: $(B)/obj/test/nccl/%.c.o $(NCCL_SUPPORT) $(FRONT) $(MOCK_NCCL) $(MOCK_PLUGIN)
 	$(call say,LINK,$@)

@@ -67,7 +67,7 @@ static int looks_like_library(const char* name) {
 
 /* As lookup_open, wherever a file of this name may be. */
 static int lookup_file(struct lookup* lookup, const char* file, void** handle) {
-  static const char* const places[] = {"", "/../lib", "/../lib/arfusion"};
+  static const char* const places[] = {"", "/..", "/../lib", "/../lib/arfusion"};
   char folder[PATH_MAX];
   if (lookup_open(lookup, file, handle)) return 1;
   if (!looks_like_library(file) || !own_folder(folder, sizeof(folder))) return 0;

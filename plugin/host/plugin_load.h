@@ -9,7 +9,7 @@
  *   foo              foo, then libarfusion-plugin-foo.so (unless foo has a slash or looks like lib*.so)
  *
  * lib*.so without a slash is looked for where the loader looks, then beside the calling object (the program or library
- * that this file is linked into), then in ../lib and ../lib/arfusion from there.
+ * that this file is linked into), then in .., ../lib and ../lib/arfusion from there.
  */
 #ifndef ARFUSION_HOST_PLUGIN_LOAD_H_
 #define ARFUSION_HOST_PLUGIN_LOAD_H_

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "arfusion_plugin.h"
 #include "test/nccl/mock/mock.h"
@@ -99,7 +100,12 @@ __attribute__((visibility("default"))) arfusionPlugin_v1_t arfusionPlugin_v1;
 
 /* The table is the host's, but for what stands above. */
 __attribute__((constructor)) static void table_fill(void) {
-  void* handle = dlopen("libarfusion-plugin.so", RTLD_NOW | RTLD_LOCAL);
+  char path[4096];
+  Dl_info own;
+  if (!dladdr(&host, &own)) return;
+  snprintf(path, sizeof path, "%.*s../../libarfusion-plugin.so", (int)(strrchr(own.dli_fname, '/') + 1 - own.dli_fname),
+           own.dli_fname);
+  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   host = handle ? dlsym(handle, ARFUSION_PLUGIN_SYMBOL) : NULL;
   if (!host) {
     fprintf(stderr, "stream_plugin: %s\n", dlerror());

@@ -5,6 +5,7 @@
  *
  *   test_nccl_random [SEQUENCES [SEED]]     the default is 1000 from seed 1
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ struct run {
   const struct plan* plan;
   nccl_unique_id ids[PLAN_STEPS];
   struct rank ranks[PLAN_RANKS];
+  pthread_barrier_t all_threads;
 };
 
 /* ---------------------------------------------------------------- values */
@@ -236,6 +238,8 @@ static void step_end(struct run* run, int index, int number) {
   FOR_RANKS(r) {
     if (step->kind != PLAN_DESTROY) look(&run->ranks[r], r);
   }
+  /* An abort takes what the other ranks have not finished. */
+  if (step->kind == PLAN_ABORT) pthread_barrier_wait(&run->all_threads);
   FOR_RANKS(r) {
     struct rank* own = &run->ranks[r];
     void* comm = own->comms[step->comm];
@@ -274,7 +278,9 @@ static uint64_t sequence_run(uint64_t seed) {
     for (int s = 0; s < PLAN_STREAMS; ++s) run.ranks[r].streams[s] = mockStreamCreate();
   }
   const uint64_t before = mockAllReduces();
+  pthread_barrier_init(&run.all_threads, NULL, (unsigned)plan.threads);
   support_threads(plan.threads, thread_run, &run);
+  pthread_barrier_destroy(&run.all_threads);
   for (int r = 0; r < plan.nranks; ++r) {
     for (int s = 0; s < PLAN_STREAMS; ++s) mockStreamDestroy(run.ranks[r].streams[s]);
   }

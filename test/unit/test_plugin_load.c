@@ -153,8 +153,8 @@ static void loads(const char* name, const char* file) {
 /* foo, then libarfusion-plugin-foo.so, beside this program and in the folders of an installation. */
 static void names_are_looked_up_beside_the_program(void** state) {
   (void)state;
-  static const char* const places[] = {"", "/../lib", "/../lib/arfusion"};
-  for (int p = 2; p >= 0; --p) { /* a nearer place goes first */
+  static const char* const places[] = {"", "/..", "/../lib", "/../lib/arfusion"};
+  for (int p = 3; p >= 0; --p) { /* a nearer place goes first */
     char file[1024];
     snprintf(file, sizeof file, "%s%s/libarfusion-plugin-lookup%d.so", beside, places[p], (int)getpid());
     shell("mkdir -p '%s%s' && cp '%s/good.so' '%s'", beside, places[p], folder, file);
@@ -166,7 +166,8 @@ static void names_are_looked_up_beside_the_program(void** state) {
     if (chdir("/")) fail();
     loads(name, file); /* from any folder */
   }
-  shell("rm '%s'/libarfusion-plugin-lookup*.so '%s'/../lib/libarfusion-plugin-lookup*.so", beside, beside);
+  shell("cd '%s' && rm libarfusion-plugin-lookup*.so ../libarfusion-plugin-lookup*.so ../lib/libarfusion-plugin-lookup*.so",
+        beside);
 }
 
 static void a_broken_file_is_not_passed_over(void** state) {
