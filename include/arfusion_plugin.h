@@ -461,11 +461,12 @@ typedef struct {
   /* Ends the all-gathers, running and later ones, of a bootstrap that bootstrapUniqueId or bootstrapEnvironment made: here
    * at once, on the other ranks as soon as they come to one. Any thread, until bootstrapDestroy, which is still due. */
   arfusionResult_t (*bootstrapAbort)(void* ctx, const arfusionBootstrap_t* bootstrap);
+
   /* A host's own default for a setting ("ARFUSION_TIMEOUT", "0"): counts unless the environment or a file has a value. For
    * communicators made afterwards, on all ranks alike. */
   arfusionResult_t (*setDefault)(void* ctx, const char* name, const char* value);
 } arfusionPlugin_v1_t;
-#define ARFUSION_PLUGIN_V1_SIZE 200
+#define ARFUSION_PLUGIN_V1_SIZE 208
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "plugin/core/log.h"
 #include "plugin/nccl/last_error.h"
 #include "plugin/nccl/real.h"
 #include "plugin/nccl/setup.h"
@@ -113,7 +112,7 @@ static int start(const struct allreduce* call, struct state* state) {
   if (!can_start(call)) return allreduce_leave(call, arfusionReasonNotReady);
   if (state->blocking) {
     const int result = setup_run(state);
-    return result ? last_error_keep(result, error_last()) : take_or_leave(call, state);
+    return result ? last_error_keep(result, NULL) : take_or_leave(call, state);
   }
   struct first_call* first = malloc(sizeof *first);
   if (!first) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set a communicator up");

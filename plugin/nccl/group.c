@@ -126,7 +126,7 @@ static int kept_set_up(struct kept* kept, int count) {
   }
   const int result = waiting ? setup_run_all(states, waiting) : NCCL_SUCCESS;
   free(states);
-  return result;
+  return result ? last_error_keep(result, NULL) : result;
 }
 
 static void keep_first(int* first_error, int result) {

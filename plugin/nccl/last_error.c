@@ -10,7 +10,7 @@ static _Thread_local int is_ours;
 
 int last_error_keep(int result, const char* text) {
   is_ours = 1;
-  return error_keep((arfusionResult_t)result, text);
+  return text ? (int)error_keep((arfusionResult_t)result, text) : result;
 }
 
 const char* last_error_text(void) { return is_ours ? error_last() : (const char*)0; }

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "plugin/core/log.h"
 #include "plugin/nccl/last_error.h"
 #include "plugin/nccl/nccl_abi.h"
 #include "plugin/nccl/setup.h"
@@ -38,7 +37,7 @@ int made_set_up(const struct made* made, int count) {
   }
   if (waiting) {
     const int set_up = waiting == 1 ? setup_run(states[0]) : setup_run_all(states, waiting);
-    if (set_up) result = last_error_keep(set_up, error_last());
+    if (set_up) result = last_error_keep(set_up, NULL);
   }
   for (int i = 0; i < waiting; ++i) state_put(states[i]);
   free(states);

@@ -17,12 +17,13 @@ for path in "$PREFIX" "$LIBDIR"; do
 done
 bin=$DESTDIR$PREFIX/bin lib=$DESTDIR$LIBDIR include=$DESTDIR$PREFIX/include share=$DESTDIR$PREFIX/share
 completions=$share/bash-completion/completions
-for folder in "$bin" "$lib/pkgconfig" "$include" "$share/man/man1" "$share/man/man7" "$completions"; do
+for folder in "$bin" "$lib/arfusion" "$lib/pkgconfig" "$include" "$share/man/man1" "$share/man/man7" "$completions"; do
   { mkdir -p "$folder" && [ -w "$folder" ]; } 2>/dev/null ||
     fail "cannot write to $folder: choose another PREFIX (PREFIX=\$HOME/arfusion), or install as root"
 done
 
 install -m 755 "$B/libarfusion-plugin.so" "$B/libarfusion.so.1" "$lib"
+install -m 755 "$B/libarfusion-nccl.so" "$lib/arfusion"
 ln -sf libarfusion.so.1 "$lib/libarfusion.so"
 for name in net profiler; do ln -sf libarfusion-plugin.so "$lib/libnccl-$name-arfusion.so"; done
 install -m 755 "$B/arfusion-bench" "$B/arfusion-topo" "$bin"

@@ -16,6 +16,7 @@ static const arfusionPlugin_v1_t* host;
 
 struct comm {
   void* own;
+  void* stream; /* what NULL stands for */
   pthread_mutex_t mutex;
   pthread_cond_t ended;
   uint64_t enqueued, done; /* operations; they run in this order, on whatever streams */
@@ -38,6 +39,7 @@ static arfusionResult_t stream_comm_init(void* ctx, int dev, const arfusionConfi
   }
   pthread_mutex_init(&comm->mutex, NULL);
   pthread_cond_init(&comm->ended, NULL);
+  comm->stream = mockStreamCreate();
   *out = comm;
   return arfusionSuccess;
 }
@@ -73,7 +75,7 @@ static arfusionResult_t stream_enqueue(void* opaque, const arfusionRequest_t* re
   pthread_mutex_lock(&comm->mutex);
   *operation = (struct operation){comm, *request, comm->enqueued++};
   pthread_mutex_unlock(&comm->mutex);
-  mockStreamRun(stream, operation_run, operation);
+  mockStreamRun(stream ? stream : comm->stream, operation_run, operation);
   return arfusionSuccess;
 }
 
@@ -82,6 +84,7 @@ static arfusionResult_t stream_comm_finalize(void* opaque) {
   pthread_mutex_lock(&comm->mutex);
   while (comm->done != comm->enqueued) pthread_cond_wait(&comm->ended, &comm->mutex);
   pthread_mutex_unlock(&comm->mutex);
+  mockStreamDestroy(comm->stream);
   const arfusionResult_t result = host->commFinalize(comm->own);
   pthread_cond_destroy(&comm->ended);
   pthread_mutex_destroy(&comm->mutex);

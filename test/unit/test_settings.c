@@ -275,11 +275,28 @@ static void test_unreadable(void** state) {
   alarm(0);
 }
 
+static void test_hosts_default(void** state) {
+  struct settings settings;
+  (void)state;
+
+  setenv("ARFUSION_PREFER", "bits", 1);
+  assert_int_equal(settings_load(&settings), arfusionSuccess);
+  assert_int_equal(settings_default(&settings, "ARFUSION_TIMEOUT", "0"), arfusionSuccess);
+  assert_int_equal(settings.value[SETTING_TIMEOUT], 0);
+  assert_string_equal(settings.source[SETTING_TIMEOUT], "default");
+  assert_int_equal(settings_default(&settings, "ARFUSION_PREFER", "speed"), arfusionSuccess);
+  assert_int_equal(settings.value[SETTING_PREFER], PREFER_BITS); /* the user's counts */
+  assert_int_equal(settings_default(&settings, "ARFUSION_TIMEOUT", "soon"), arfusionInvalidArgument);
+  assert_int_equal(settings.value[SETTING_TIMEOUT], 0);
+  assert_int_equal(settings_default(&settings, "ARFUSION_TIMEUOT", "0"), arfusionInvalidArgument);
+}
+
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
   const struct CMUnitTest tests[] = {
       CASE(test_table),     CASE(test_defaults), CASE(test_environment), CASE(test_order),      CASE(test_file_form),
       CASE(test_malformed), CASE(test_too_long), CASE(test_unknown),     CASE(test_unreadable),
+      CASE(test_hosts_default),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

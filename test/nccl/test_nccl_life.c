@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_nccl_life.c: what becomes of communicators and calls that the random sequences leave out: errors, ranks that never
+ * come, ranks without the library, plugins that cannot serve, aborts. Each case is a process of its own, since the library
+ * reads its settings and opens the plugin once.
+ *
+ *   test_nccl_life [CASE]
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "arfusion_plugin.h"
+#include "test/nccl/support.h"
+
+enum { RANKS = 2, COUNT = 1000 };
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* A float32 sum of `count` elements, each the rank + 1, on every communicator of this thread, in one group. */
+static void all_reduce_all(void** comms, int count, size_t elements, int ranks) {
+  void* streams[8];
+  float* buffers[8];
+  for (int r = 0; r < count; ++r) {
+    streams[r] = mockStreamCreate();
+    buffers[r] = malloc(elements * sizeof(float));
+    CHECK(buffers[r]);
+    for (size_t i = 0; i < elements; ++i) buffers[r][i] = (float)(r + 1);
+  }
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  for (int r = 0; r < count; ++r) {
+    CHECK(ncclAllReduce(buffers[r], buffers[r], elements, arfusionFloat32, NCCL_SUM, comms[r], streams[r]) == NCCL_SUCCESS);
+  }
+  CHECK(ncclGroupEnd() == NCCL_SUCCESS);
+  for (int r = 0; r < count; ++r) {
+    mockStreamDestroy(streams[r]);
+    for (size_t i = 0; i < elements; ++i) CHECK(buffers[r][i] == (float)(ranks * (ranks + 1) / 2));
+    free(buffers[r]);
+  }
+}
+
+/* ncclAllReduce calls of all_reduce_all that reach NCCL. */
+static int forwarded(void** comms, int count, size_t elements) {
+  const uint64_t before = mockAllReduces();
+  all_reduce_all(comms, count, elements, count);
+  return (int)(mockAllReduces() - before);
+}
+
+static void destroy_all(void** comms, int count) {
+  for (int r = 0; r < count; ++r) CHECK(ncclCommDestroy(comms[r]) == NCCL_SUCCESS);
+  CHECK(mockCommunicators() == 0);
+}
+
+/* ---------------------------------------------------------------- cases */
+
+static void errors_are_nccls(void) {
+  void* comms[RANKS];
+  float a[4] = {0}, b[4];
+  int error;
+  CHECK(ncclAllReduce(a, b, 4, arfusionFloat32, NCCL_SUM, NULL, NULL) == NCCL_INVALID_ARGUMENT);
+  CHECK(strcmp(ncclGetLastError(NULL), "comm is NULL") == 0);
+  CHECK(ncclCommInitRank(&comms[0], 0, (nccl_unique_id){{0}}, 0) == NCCL_INVALID_ARGUMENT);
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  CHECK(ncclAllReduce(a, b, 4, 99, NCCL_SUM, comms[0], NULL) == NCCL_INVALID_ARGUMENT);
+  CHECK(strcmp(ncclGetLastError(comms[0]), "invalid data type") == 0);
+  CHECK(ncclAllReduce(NULL, b, 4, arfusionFloat32, NCCL_SUM, comms[0], NULL) == NCCL_INVALID_ARGUMENT);
+  CHECK(ncclAllReduce(a, b, 0, arfusionFloat32, NCCL_SUM, comms[0], NULL) == NCCL_SUCCESS);
+  CHECK(ncclGroupEnd() == NCCL_INVALID_USAGE);
+  CHECK(ncclCommGetAsyncError(comms[0], &error) == NCCL_SUCCESS && error == NCCL_SUCCESS);
+  CHECK(strcmp(ncclGetErrorString(NCCL_INVALID_USAGE), "invalid usage") == 0);
+  /* An error in a group: NCCL does nothing of it, and neither does the plugin. */
+  const uint64_t before = mockAllReduces();
+  b[0] = 5;
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  CHECK(ncclAllReduce(a, b, 4, arfusionFloat32, NCCL_SUM, comms[0], NULL) == NCCL_SUCCESS);
+  CHECK(ncclAllReduce(a, b, 4, arfusionFloat32, NCCL_SUM, NULL, NULL) == NCCL_INVALID_ARGUMENT);
+  CHECK(ncclGroupEnd() == NCCL_INVALID_ARGUMENT);
+  CHECK(b[0] == 5 && mockAllReduces() == before + 1);
+  CHECK(forwarded(comms, RANKS, COUNT) == 0); /* the next group is none the worse */
+  destroy_all(comms, RANKS);
+}
+
+static void groups_that_only_simulate_do_nothing(void) {
+  void* comms[RANKS];
+  float a[4] = {1, 1, 1, 1}, b[4] = {0};
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) {
+    CHECK(ncclAllReduce(a, b, 4, arfusionFloat32, NCCL_SUM, comms[r], NULL) == NCCL_SUCCESS);
+  }
+  CHECK(ncclGroupSimulateEnd(NULL) == NCCL_SUCCESS);
+  CHECK(b[0] == 0);
+  CHECK(forwarded(comms, RANKS, COUNT) == 0);
+  destroy_all(comms, RANKS);
+}
+
+static void sizes_beyond_the_workspace_are_nccls(void) {
+  void* comms[RANKS];
+  const size_t most = (32 << 20) / sizeof(float);
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  CHECK(forwarded(comms, RANKS, 1) == 0);
+  CHECK(forwarded(comms, RANKS, most) == 0);
+  CHECK(forwarded(comms, RANKS, most + 1) == RANKS);
+  destroy_all(comms, RANKS);
+}
+
+static void pointers_that_nccl_uses_again_are_new(void) {
+  void *comms[RANKS], *single;
+  nccl_unique_id id;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+    CHECK(forwarded(comms, RANKS, COUNT) == 0);
+    void* const last = comms[RANKS - 1];
+    destroy_all(comms, RANKS);
+    CHECK(ncclGetUniqueId(&id) == NCCL_SUCCESS && ncclCommInitRank(&single, 1, id, 0) == NCCL_SUCCESS);
+    CHECK(single == last);
+    CHECK(forwarded(&single, 1, COUNT) == 1);
+    CHECK((i % 2 ? ncclCommAbort : ncclCommDestroy)(single) == NCCL_SUCCESS);
+  }
+}
+
+static void children_and_the_end(void) {
+  void *comms[3], *children[3] = {NULL}, *grown[3] = {NULL};
+  nccl_unique_id id;
+  CHECK(ncclCommInitAll(comms, 3, NULL) == NCCL_SUCCESS);
+  /* Without rank 1; the parent's operations are ended first. */
+  int excluded = 1;
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  for (int r = 0; r < 3; r += 2) CHECK(ncclCommShrink(comms[r], &excluded, 1, &children[r], NULL, 1) == NCCL_SUCCESS);
+  CHECK(ncclGroupEnd() == NCCL_SUCCESS);
+  void* two[] = {children[0], children[2]};
+  CHECK(forwarded(two, 2, COUNT) == 0);
+  /* One more than two. */
+  CHECK(ncclGetUniqueId(&id) == NCCL_SUCCESS);
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  for (int r = 0; r < 3; ++r) {
+    CHECK(ncclCommGrow(r < 2 ? two[r] : NULL, 3, &id, r, &grown[r], NULL) == NCCL_SUCCESS);
+  }
+  CHECK(ncclGroupEnd() == NCCL_SUCCESS);
+  CHECK(forwarded(grown, 3, COUNT) == 0);
+  /* What has been finalized or revoked is NCCL's. */
+  for (int r = 0; r < 2; ++r) CHECK(ncclCommFinalize(two[r]) == NCCL_SUCCESS);
+  CHECK(forwarded(two, 2, COUNT) == 2);
+  for (int r = 0; r < 3; ++r) CHECK(ncclCommRevoke(grown[r], 0) == NCCL_SUCCESS);
+  const uint64_t before = mockAllReduces();
+  float a[1] = {0};
+  CHECK(ncclAllReduce(a, a, 1, arfusionFloat32, NCCL_SUM, grown[0], NULL) == NCCL_SUCCESS && mockAllReduces() == before + 1);
+  for (int r = 0; r < 3; ++r) CHECK(ncclCommDestroy(grown[r]) == NCCL_SUCCESS);
+  for (int r = 0; r < 2; ++r) CHECK(ncclCommDestroy(two[r]) == NCCL_SUCCESS);
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  for (int r = 0; r < 3; ++r) CHECK(ncclCommDestroy(comms[r]) == NCCL_SUCCESS);
+  CHECK(ncclGroupEnd() == NCCL_SUCCESS);
+  CHECK(mockCommunicators() == 0);
+}
+
+static void abort_ends_a_wait_for_a_peer_that_never_comes(void) {
+  void* comms[RANKS];
+  void* stream = mockStreamCreate();
+  float a[COUNT] = {0};
+  int error;
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  const uint64_t before = mockAllReduces();
+  CHECK(ncclAllReduce(a, a, COUNT, arfusionFloat32, NCCL_SUM, comms[0], stream) == NCCL_SUCCESS);
+  CHECK(mockAllReduces() == before);
+  nanosleep(&(struct timespec){0, 200000000}, NULL);
+  CHECK(!mockStreamIsIdle(stream));
+  CHECK(ncclCommGetAsyncError(comms[0], &error) == NCCL_SUCCESS && error == NCCL_SUCCESS);
+  const double start = seconds();
+  CHECK(ncclCommAbort(comms[0]) == NCCL_SUCCESS);
+  mockStreamDestroy(stream);
+  CHECK(seconds() - start < 1);
+  CHECK(ncclCommAbort(comms[1]) == NCCL_SUCCESS);
+  CHECK(mockCommunicators() == 0);
+}
+
+static void late_rank(int rank, void* argument) {
+  const nccl_unique_id* id = argument;
+  struct nccl_config config = support_nonblocking();
+  void* comm;
+  void* stream = mockStreamCreate();
+  float a[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+  int result = ncclCommInitRankConfig(&comm, RANKS, *id, rank, &config);
+  CHECK(result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS);
+  CHECK(support_wait(comm) == NCCL_SUCCESS);
+  /* Captured or grouped first calls aside, this one sets up; nothing else may be called meanwhile. */
+  if (rank == 1) nanosleep(&(struct timespec){0, 300000000}, NULL);
+  CHECK(ncclAllReduce(a, a, 8, arfusionFloat32, NCCL_SUM, comm, stream) == NCCL_IN_PROGRESS);
+  if (rank == 0) {
+    CHECK(ncclAllReduce(a, a, 8, arfusionFloat32, NCCL_SUM, comm, stream) == NCCL_INVALID_USAGE);
+    CHECK(strstr(ncclGetLastError(comm), "not ready"));
+  }
+  CHECK(support_wait(comm) == NCCL_SUCCESS);
+  mockStreamWait(stream);
+  CHECK(a[0] == RANKS && a[7] == RANKS);
+  CHECK(ncclAllReduce(a, a, 8, arfusionFloat32, NCCL_SUM, comm, stream) == NCCL_SUCCESS);
+  mockStreamDestroy(stream);
+  CHECK(a[0] == RANKS * RANKS);
+  CHECK(ncclCommFinalize(comm) == NCCL_SUCCESS && ncclCommDestroy(comm) == NCCL_SUCCESS);
+}
+
+static void nonblocking_communicators_are_in_progress_until_set_up(void) {
+  nccl_unique_id id;
+  CHECK(ncclGetUniqueId(&id) == NCCL_SUCCESS);
+  support_threads(RANKS, late_rank, &id);
+  CHECK(mockAllReduces() == 0 && mockCommunicators() == 0);
+}
+
+static void abort_ends_a_set_up_whose_peer_never_comes(void) {
+  void* comms[RANKS];
+  struct nccl_config config = support_nonblocking();
+  nccl_unique_id id;
+  float a[8] = {0};
+  CHECK(ncclGetUniqueId(&id) == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) {
+    const int result = ncclCommInitRankConfig(&comms[r], RANKS, id, r, &config);
+    CHECK(result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS);
+  }
+  for (int r = 0; r < RANKS; ++r) CHECK(support_wait(comms[r]) == NCCL_SUCCESS);
+  CHECK(ncclAllReduce(a, a, 8, arfusionFloat32, NCCL_SUM, comms[0], NULL) == NCCL_IN_PROGRESS);
+  nanosleep(&(struct timespec){0, 100000000}, NULL);
+  const double start = seconds();
+  for (int r = 0; r < RANKS; ++r) CHECK(ncclCommAbort(comms[r]) == NCCL_SUCCESS);
+  CHECK(seconds() - start < 1);
+  CHECK(mockCommunicators() == 0);
+}
+
+/* Rank 1 calls the libnccl behind the library. */
+static void half_loaded_rank(int rank, void* argument) {
+  nccl_unique_id* id = argument;
+  void* comm = NULL;
+  if (rank == 0) {
+    CHECK(ncclCommInitRank(&comm, RANKS, *id, rank) == arfusionRemoteError);
+    CHECK(comm == NULL);
+    CHECK(strstr(ncclGetLastError(NULL), "all ranks must load libarfusion-nccl.so, or none"));
+  } else {
+    int (*init)(void**, int, nccl_unique_id, int);
+    void* symbol = dlsym(dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD), "ncclCommInitRank");
+    CHECK(symbol);
+    memcpy(&init, &symbol, sizeof init);
+    CHECK(init(&comm, RANKS, *id, rank) == NCCL_SUCCESS);
+  }
+}
+
+static void ranks_without_the_library_are_told_of(void) {
+  nccl_unique_id id;
+  CHECK(ncclGetUniqueId(&id) == NCCL_SUCCESS);
+  const double start = seconds();
+  support_threads(RANKS, half_loaded_rank, &id);
+  CHECK(seconds() - start < 10);
+}
+
+static void all_is_left_to_nccl(void) {
+  void* comms[RANKS];
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  CHECK(forwarded(comms, RANKS, COUNT) == RANKS);
+  destroy_all(comms, RANKS);
+}
+
+static void statistics_are_printed(void) {
+  void* comms[RANKS];
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  all_reduce_all(comms, RANKS, 2000, RANKS); /* 8000 bytes */
+  int type = arfusionInt32, numbers[4] = {0};
+  for (int r = 0; r < RANKS; ++r) CHECK(ncclAllReduce(numbers, numbers, 4, type, NCCL_SUM, comms[r], NULL) == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) CHECK(ncclAllReduce(numbers, numbers, 4, type, NCCL_SUM, comms[r], NULL) == NCCL_SUCCESS);
+  destroy_all(comms, RANKS);
+}
+
+static void functions_that_the_libnccl_lacks_say_so(void) {
+  int (*all_to_all)(const void*, void*, size_t, int, void*, void*) = ncclAlltoAll;
+  CHECK(all_to_all(NULL, NULL, 0, 0, NULL, NULL) == NCCL_INVALID_USAGE);
+}
+
+/* ---------------------------------------------------------------- each in a process of its own */
+
+struct life_case {
+  const char* name;
+  void (*run)(void);
+  const char *variable, *value; /* of its environment; NULL: none */
+  const char* lines;            /* what stderr must have, as "a|b"; NULL: nothing at all on stderr */
+  int count;                    /* of lines there */
+};
+
+#define CASE(name) #name, name
+static const struct life_case cases[] = {
+    {CASE(errors_are_nccls), NULL, NULL, NULL, 0},
+    {CASE(groups_that_only_simulate_do_nothing), NULL, NULL, NULL, 0},
+    {CASE(sizes_beyond_the_workspace_are_nccls), NULL, NULL, NULL, 0},
+    {CASE(pointers_that_nccl_uses_again_are_new), NULL, NULL, NULL, 0},
+    {CASE(children_and_the_end), NULL, NULL, NULL, 0},
+    {CASE(abort_ends_a_wait_for_a_peer_that_never_comes), NULL, NULL, "the operation did not end", 1},
+    {CASE(nonblocking_communicators_are_in_progress_until_set_up), NULL, NULL, NULL, 0},
+    {CASE(abort_ends_a_set_up_whose_peer_never_comes), NULL, NULL, "aborted while it was set up", 1},
+    {CASE(ranks_without_the_library_are_told_of), "ARFUSION_INIT_TIMEOUT", "1", "within 1 s|all ranks must load", 1},
+    {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "/no/such/plugin.so", "no plugin found; tried /no/such/plugin.so", 1},
+    {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "none", "ARFUSION_PLUGIN=none", 1},
+    {CASE(all_is_left_to_nccl), "ARFUSION_ALGO", "none", NULL, 0},
+    {CASE(all_is_left_to_nccl), "ARFUSION_WORKSPACE_LIMIT", "4096", "ARFUSION_WORKSPACE_LIMIT|need at least", -1},
+    {CASE(all_is_left_to_nccl), "ARFUSION_ALGO", "fastest", "ARFUSION_ALGO=fastest|not valid", -1},
+    {CASE(statistics_are_printed), "ARFUSION_STATS", "1",
+     "6 ncclAllReduce, 2 taken, 4 left to NCCL|taken, up to 8192 bytes: 2|left to NCCL, data type is not float16", 3},
+    {CASE(functions_that_the_libnccl_lacks_say_so), NULL, NULL, "too old to have ncclAlltoAll", 1},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+/* Everything that the child writes to stderr. */
+static int run_child(const char* program, int index, char* text, size_t bytes) {
+  char number[16];
+  int pipes[2], status;
+  size_t used = 0;
+  ssize_t got;
+  snprintf(number, sizeof number, "%d", index);
+  CHECK(pipe(pipes) == 0);
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    dup2(pipes[1], STDERR_FILENO);
+    close(pipes[0]);
+    close(pipes[1]);
+    execl(program, program, number, (char*)NULL);
+    _exit(127);
+  }
+  close(pipes[1]);
+  while ((got = read(pipes[0], text + used, bytes - 1 - used)) > 0 || (got < 0 && errno == EINTR)) used += got > 0 ? (size_t)got : 0;
+  text[used] = '\0';
+  close(pipes[0]);
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static int lines_are_right(const struct life_case* own, const char* text) {
+  int lines = 0;
+  for (const char* at = text; *at; ++at) lines += *at == '\n';
+  if (own->count >= 0 && lines != own->count) return 0;
+  for (const char* word = own->lines; word;) {
+    char wanted[256];
+    const size_t length = strcspn(word, "|");
+    snprintf(wanted, sizeof wanted, "%.*s", (int)length, word);
+    if (!strstr(text, wanted)) return 0;
+    word = word[length] ? word + length + 1 : NULL;
+  }
+  return 1;
+}
+
+int main(int argc, char** argv) {
+  static char text[1 << 16];
+  int failed = 0;
+  if (argc > 1) {
+    const struct life_case* own = &cases[atoi(argv[1]) % CASES];
+    support_settings();
+    if (own->variable) setenv(own->variable, own->value, 1);
+    own->run();
+    return 0;
+  }
+  for (int i = 0; i < CASES; ++i) {
+    const int status = run_child("/proc/self/exe", i, text, sizeof text);
+    const int passed = status == 0 && lines_are_right(&cases[i], text);
+    printf("%s %s %s\n", passed ? "passed" : "FAILED", cases[i].name, cases[i].variable ? cases[i].value : "");
+    if (!passed) printf("exit status %d, and on stderr:\n%s\n", status, text);
+    fflush(stdout);
+    failed += !passed;
+  }
+  return failed > 0;
+}
