@@ -209,6 +209,32 @@ def spared_arguments(own):
         check_outputs(own, given, {}, "no tokens")
 
 
+def recorded(own):
+    """In a CUDA graph, with what a call makes for itself: a scale from a number, scales that nobody wants. Elsewhere
+    than on GPUs the graph is the call itself."""
+    handles, tensor, metadata = own.kept["older"]
+    torch = own.arrays.torch
+    for pattern, layout in ((0, None), (1, None), (2, None), (5, L.SWIZZLED_8x4), (3, L.LINEAR), (9, None), (11, None)):
+        given = {**arguments(own, "bfloat16"), "scale_factor": 0.25}
+
+        def run(given=given, pattern=pattern, layout=layout):
+            call(own, tensor, pattern, given, layout_code=layout, launch_with_pdl=True, trigger_completion_at_end=False)
+
+        run()
+        if KIND == "cuda":
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                run()
+            run = graph.replay
+        wanted = expected_bytes(own, pattern, layout, "bfloat16", 0)
+        for _ in range(3):
+            for name in ("output", "residual_out", "norm_out", "quant_out", "scale_out"):
+                given[name][:] = own.arrays.empty(tuple(given[name].shape), "bfloat16")
+            run()
+            check_outputs(own, given, wanted, ("recorded", pattern, layout))
+
+
 def wrong_older_calls(own):
     handles, tensor, metadata = own.kept["older"]
     arrays, given = own.arrays, arguments(own)
@@ -302,6 +328,9 @@ def wrong_older_calls(own):
         fixed = arrays.empty((TOKENS * HIDDEN,))
         fixed.flags.writeable = False
         rejected(ValueError, "norm_out is read-only", with_(norm_out=fixed))
+    else:
+        away = arrays.torch.empty((TOKENS * HIDDEN,), device="meta")
+        rejected(ValueError, "norm_out is on device meta" if KIND != "cuda" else "norm_out", with_(norm_out=away))
     if KIND == "cuda":
         rejected(ValueError, "norm_out is on host memory|GPU", with_(norm_out=np.zeros(TOKENS * HIDDEN, np.float32)))
     assert core.stats()["launches"] == before
@@ -324,6 +353,9 @@ class Workspaces(unittest.TestCase):
 
     def test_3_spared_arguments(self):
         team.run(spared_arguments)
+
+    def test_3_recorded(self):
+        team.run(recorded)
 
     def test_4_wrong_older_calls(self):
         team.run(wrong_older_calls)

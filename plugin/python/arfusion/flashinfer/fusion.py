@@ -39,7 +39,9 @@ def _pointer(array: Any, name: str, device: int, like: Any, needed: int, writabl
     try:
         if array.get_device() == device and array.is_contiguous():
             if array.nbytes >= needed if like is None else array.dtype == like.dtype and array.numel() >= needed:
-                return array.data_ptr()
+                pointer = array.data_ptr()
+                if pointer or not needed:  # a meta tensor has none
+                    return pointer
     except AttributeError:  # numpy's, or no array at all
         if array is not None:
             view = arrays.view(array, name, writable)
