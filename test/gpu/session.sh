@@ -105,14 +105,16 @@ step check-threads 150 bash -c 'check --ranks-as threads'
 step2 check-legacy-processes 150 bash -c 'legacy check --ranks-as processes'
 step check-legacy-threads 150 bash -c 'legacy check --ranks-as threads'
 step sanitize 600 bash test/gpu/sanitize.sh "$logs"
-step2 python 300 bash -c 'python_package "test_[!t]*.py"'
-step2 python-expandable 300 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True bash -c 'python_package "test_[!t]*.py"'
+step2 python 420 bash -c 'python_package "test_[!t]*.py"'
+step2 python-expandable 420 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True bash -c 'python_package "test_[!t]*.py"'
 step2 python-cost 120 bash -c python_cost
 step2 torch-operators 400 bash -c 'python_package "test_torch_*.py"'
 step2 torch-host-time 120 bash -c 'torch_bench ops_host_time.py -o "$out/host-time.json"'
 step2 llama 540 bash -c llama
-for hidden in 1024 2048 4096 7168 8192; do
-  step2 flashinfer-$hidden 590 bash test/gpu/flashinfer.sh run -k "$hidden and not offset"
+for hidden in 1024 2048 4096 7168 8192; do # dtype0 is fp16, dtype1 bf16
+  for dtype in dtype0 dtype1; do
+    step2 flashinfer-$hidden-$dtype 590 bash test/gpu/flashinfer.sh run -k "$hidden and $dtype and not offset"
+  done
 done
 step2 kernel-times 60 "$B/test/gpu/bench_kernels"
 step2 perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
