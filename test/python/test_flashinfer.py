@@ -224,7 +224,7 @@ def recorded(own):
         if KIND == "cuda":
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 run()
             run = graph.replay
         wanted = expected_bytes(own, pattern, layout, "bfloat16", 0)
