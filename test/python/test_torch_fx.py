@@ -44,6 +44,16 @@ def whole(y, weight):
     return F.rms_norm(y, (y.shape[-1],), weight, EPS)
 
 
+def whole_with_rms(y, weight):
+    """The node that rms_norm becomes on GPUs, whose second result is not used."""
+    return torch.ops.aten._fused_rms_norm(y, [y.shape[-1]], weight, EPS)[0]
+
+
+def both_results(y, weight):
+    norm, rms = torch.ops.aten._fused_rms_norm(y, [y.shape[-1]], weight, EPS)
+    return norm + rms.to(norm.dtype)
+
+
 def written(y, weight):
     """As Llama's reference code does it: rounded before the weight."""
     wide = y.float()
@@ -214,7 +224,7 @@ class Fuse(unittest.TestCase):
             team.run(finds, kind, how, expected, options)
 
     def test_chains_of_layers(self):
-        for norm in (whole, written, written_wide):
+        for norm in (whole, whole_with_rms, written, written_wide):
             self.check(Layers, (norm,), 2)
 
     def test_types(self):
@@ -239,6 +249,7 @@ class Fuse(unittest.TestCase):
         self.check(SumUsed, (whole,), 0)
         self.check(Broadcast, (whole,), 0)
         self.check(Layers, (squares_kept,), 0)
+        self.check(Layers, (both_results,), 0)
         self.check(Layers, (whole,), 0, dtype=torch.float64)
         self.check(Layers, (whole,), 0, hidden=12)
         team.run(finds_nothing_of_strangers)

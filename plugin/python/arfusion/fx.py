@@ -61,13 +61,14 @@ def _value(node: object) -> Optional[torch.Tensor]:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def _asserts(node: fx.Node) -> list[fx.Node]:
-    """What torch.export has put in to check a tensor's type at run time."""
-    return [user for user in node.users if _is(user, _aten._assert_tensor_metadata.default)]
+def _counts(user: fx.Node) -> bool:
+    """False: torch.export's checks of a tensor's type, and results that nobody uses."""
+    unused = _is(user, operator.getitem) and not user.users
+    return not unused and not _is(user, _aten._assert_tensor_metadata.default)
 
 
 def _users(node: fx.Node) -> list[fx.Node]:
-    return [user for user in node.users if not _is(user, _aten._assert_tensor_metadata.default)]
+    return [user for user in node.users if _counts(user)]
 
 
 def _only_user(node: fx.Node) -> Optional[fx.Node]:
@@ -236,7 +237,7 @@ def _replace(
         results = [graph.call_function(operator.getitem, (fused, i)) for i in range(2)]
     fused.meta["val"] = (_value(norm.node), _value(y))
     gone = sum_.inner + [sum_.node] + ([y] if y is not sum_.node else []) + norm.inner + [norm.node]
-    for node in [check for node in gone for check in _asserts(node)]:
+    for node in [user for node in gone for user in node.users if not _counts(user)]:
         graph.erase_node(node)
     for result, old in zip(results, (norm.node, y)):
         result.meta = dict(old.meta)

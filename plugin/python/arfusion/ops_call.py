@@ -19,7 +19,7 @@ from ._library import check, library
 from .communicator import Communicator
 
 FP8, NVFP4 = int(_abi.Quantization.FP8), int(_abi.Quantization.NVFP4)
-_TYPES = {getattr(torch, type_.name.lower()): int(type_) for type_ in _abi.DataType}
+_TYPES = {getattr(torch, t.name.lower()): int(t) for t in _abi.DataType if hasattr(torch, t.name.lower())}
 _FLOATS = {dtype: _TYPES[dtype] for dtype in (torch.bfloat16, torch.float16, torch.float32)}
 enqueue, epilogue = library.arfusionAllReduce, library.arfusionEpilogue
 
