@@ -6,7 +6,8 @@
 
 Arrays are torch tensors on GPUs, and torch tensors or numpy arrays on the host device; neither package is needed to
 import this one. Errors are exceptions with the library's reason; wrong arguments are ValueErrors that name the
-argument, raised before anything is enqueued. arfusion.flashinfer has FlashInfer's calls.
+argument, raised before anything is enqueued. arfusion.flashinfer has FlashInfer's calls, arfusion.ops PyTorch's
+operators, and arfusion.fx puts those into graphs.
 """
 
 from . import _library  # first: without the library nothing else makes sense
