@@ -224,8 +224,9 @@ def main():
         if arguments.preload:
             return fail("--preload: there is no NCCL on the host device")
     try:
-        import arfusion  # noqa: F401
         import torch
+
+        import arfusion  # noqa: F401
     except ImportError as error:
         return fail(error)
     if arguments.device == "cuda" and torch.cuda.device_count() < arguments.ranks:

@@ -56,6 +56,7 @@ def variants(group, eps):
 def record(function):
     """A CUDA graph of a function, and what the function returned."""
     stream = torch.cuda.Stream()
+    torch.cuda.synchronize()  # what the function reads is there
     with torch.cuda.stream(stream):
         for _ in range(WARM_UP):
             function()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""test/bench/llama.py, the small model on the host device: the same tokens every way, and differences that are noticed."""
+"""test/bench/llama.py, the small model on the host device: the same tokens every way; differences are noticed."""
 
 import json
 import os

@@ -154,6 +154,7 @@ def captured(own):
         return OPS.epilogue(y, None, weight, EPS, GROUP) + (codes, scales, eights)
 
     inputs.copy_(x)
+    torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         everything()
     torch.cuda.synchronize()

@@ -21,7 +21,7 @@ make_venv() (
   "$PYTHON" -m venv "$venv"
   pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
   if has_toolkit; then
-    $pip --no-deps "torch==$TORCH" nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile
+    $pip --no-deps "torch==$TORCH" nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6
     $pip numpy sympy filelock typing_extensions networkx jinja2 fsspec setuptools expecttest
     libraries=$(echo "$venv"/lib/python3*/site-packages/nvidia/cu13/lib)
     ln -s "$CUDA_HOME"/lib64/*.so.* "$libraries" 2>/dev/null || true # those that the wheels brought stay
