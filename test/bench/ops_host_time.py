@@ -4,10 +4,10 @@
 
     python3 test/bench/ops_host_time.py -o host-time.json          on two GPUs; --device host: on the host device
 
-`call` is the whole call: on GPUs until it is enqueued, on the host device until it is done. `python` is the same without
-the library: its function is replaced by one of libm's that does nothing. Microseconds; of 400 stretches of 50 calls the
-median, and the 10th percentile, which is what an idle machine would say. PYTHONPATH must hold the package arfusion. Exit
-code: 0, or 2 for an error.
+`call` is the whole call: on GPUs until it is enqueued, on the host device until it is done. `python` is the same
+without the library: its function is replaced by one of libm's that does nothing. Microseconds; of 400 stretches of 50
+calls the median, and the 10th percentile, which is what an idle machine would say. PYTHONPATH must hold the package
+arfusion. Exit code: 0, or 2 for an error.
 """
 
 import argparse
