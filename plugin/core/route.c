@@ -34,13 +34,13 @@ int64_t route_rows_per_launch(const struct route_facts* facts, const arfusionReq
 
 /* The rules about rows: 1 if the request was turned down. */
 static int turn_down_rows(const arfusionRequest_t* request, arfusionRoute_t* route) {
-  const int64_t row_bytes = request->hidden * kernel_element_size(request->dataType);
+  const int64_t size = kernel_element_size(request->dataType);
   if (request->gammaDataType != request->dataType && request->gammaDataType != arfusionFloat32) {
     turn_down(route, arfusionReasonGammaDataType, request->gammaDataType, request->dataType);
   } else if (request->hidden > ARFUSION_MAX_HIDDEN) {
     turn_down(route, arfusionReasonHiddenTooLarge, request->hidden, ARFUSION_MAX_HIDDEN);
-  } else if (row_bytes % 16) {
-    turn_down(route, arfusionReasonHiddenAlignment, row_bytes, 16);
+  } else if (request->hidden * size % 16) {
+    turn_down(route, arfusionReasonHiddenAlignment, request->hidden * size, 16);
   } else if (request->quantization == arfusionQuantNvfp4 && request->dataType == arfusionFloat32) {
     turn_down(route, arfusionReasonQuantDataType, request->quantization, request->dataType);
   } else if (request->quantization == arfusionQuantNvfp4 && request->hidden % 16) {

@@ -243,6 +243,13 @@ static void absurd_sizes_are_routed_without_overflow(void** state) {
     assert_int_equal(route.reason, arfusionReasonNone);
     assert_true(route.launches >= 1);
   }
+  const arfusionRequest_t request = {.size = sizeof request,
+                                     .pattern = arfusionPatternResidualRmsNorm,
+                                     .dataType = arfusionFloat32,
+                                     .gammaDataType = arfusionFloat32,
+                                     .hidden = INT64_MAX}; /* without tokens it is not too many elements */
+  assert_int_equal(plugin->epilogue(comms[0], &request, NULL), arfusionInvalidArgument);
+  assert_non_null(strstr(plugin->getLastError(), "limit 65536"));
   comms_end(comms);
 }
 
