@@ -101,6 +101,7 @@ static void test_bad_files(void** state) {
       {"[{" ALLREDUCE ", \"layout\": \"odd\"}]", "layout"},
       {"[{" ALLREDUCE ", \"gamma_dtype\": \"fp64\"}]", "gamma_dtype"},
       {"[{" ALLREDUCE ", \"group\": 0}]", "group"},
+      {"[{" NORM ", \"quant\": \"fp8_group\", \"group\": 0}]", "group: must be"}, /* not divided by */
       {"[{" ALLREDUCE ", \"quant\": \"fp8\"}]", "quant"},
       {"[{" BASE "\"pattern\": \"sum\", \"digests\": {}}]", "pattern"},
       {"[{" BASE "\"pattern\": \"allreduce\"}]", "digests: missing"},

@@ -152,7 +152,7 @@ static int read_case(struct reader* reader, struct bench_case* c) {
   c->weight_bias = read_float(reader, "weight_bias", 0.0);
   c->scale = read_float(reader, "scale", 1.0);
   c->group = (int)read_integer(reader, "group", 1, ARFUSION_MAX_HIDDEN, &default_group);
-  if (c->quantization == arfusionQuantFp8Group && c->hidden % c->group != 0) {
+  if (!reader->failed && c->quantization == arfusionQuantFp8Group && c->hidden % c->group != 0) {
     reader_fail(reader, "group", "does not divide hidden");
   }
   c->layout = (arfusionScaleLayout_t)read_name(reader, "layout", layouts, "linear");
