@@ -9,7 +9,7 @@
 # make test-emu  the CUDA kernels on emulated GPUs for SECONDS=60
 # make test-model  the kernels' protocols in Promela, checked by spin
 # make test-mutations  small bugs put into kernels and plugin, each of which must make a test fail
-# make fuzz      the readers of topology files under libFuzzer (clang), FUZZ_SECONDS=60 each
+# make fuzz      readers of files, messages and requests under libFuzzer (clang), FUZZ_SECONDS=60 each, two at a time
 # make resources registers, shared memory, stack and spills of every kernel; fails if one spills
 # make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
 # make deb       Debian packages, in build/deb      make tarball   the same as make install, to unpack anywhere
@@ -273,20 +273,27 @@ test-mutations:
 CLANG        ?= clang
 FUZZ_SECONDS ?= 60
 FUZZERS      := $(patsubst test/fuzz/%.c,$(B)/fuzz/%,$(wildcard test/fuzz/*.c))
-FUZZED       := $(filter-out %_cuda.c,$(wildcard topo/*.c topo/xml/*.c))
+FUZZED       := $(patsubst %,$(B)/fuzz/%.o,$(filter-out %_cuda.c %/main.c,$(wildcard \
+                  $(addsuffix /*.c,topo topo/xml kernels/host plugin/core plugin/tools/bench))))
+FUZZ_FLAGS   := -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 
-$(B)/fuzz/%: test/fuzz/%.c test/fuzz/fuzz.h $(FUZZED) $(wildcard topo/*.h topo/xml/*.h)
-	$(call say,CLANG,$@)
+$(B)/fuzz/%.c.o: %.c Makefile
+	$(call say,CLANG,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CLANG) -std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I. -o $@ \
-	  $< $(FUZZED) $(TOPO_XML_LIBS) -ldl -pthread
+	$(Q)$(CLANG) -std=c11 -D_GNU_SOURCE $(FUZZ_FLAGS) -DARFUSION_VERSION=\"$(VERSION)\" -I. -Iinclude -ffp-contract=off -fno-strict-aliasing \
+	  -MMD -MP -c $< -o $@
+
+$(B)/fuzz/libfuzzed.a: $(FUZZED)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(B)/fuzz/%: $(B)/fuzz/test/fuzz/%.c.o $(B)/fuzz/libfuzzed.a
+	$(call say,LINK,$@)
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(TOPO_XML_LIBS) $(BENCH_LIBS) -ldl -lm -pthread
 
 # Corpora that grow are kept in the build folder; test/fuzz/corpus has what each began with and what once broke a reader.
 fuzz: $(FUZZERS)
-	@for f in $(FUZZERS); do kind=$${f##*/fuzz_}; mkdir -p $(B)/fuzz/corpus-$$kind; echo "$$f for $(FUZZ_SECONDS) s"; \
-	  (cd $(B)/fuzz && $(CURDIR)/$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=512 -max_len=65536 -verbosity=0 \
-	    -print_final_stats=1 -dict=$(CURDIR)/test/fuzz/xml.dict corpus-$$kind $(CURDIR)/test/fuzz/corpus/$$kind \
-	    $(CURDIR)/test/data/topologies) || exit 1; done
+	@B=$(B)/fuzz SECONDS_EACH=$(FUZZ_SECONDS) bash test/fuzz/run.sh $(FUZZERS)
 
 resources:
 	$(if $(NVCC),,$(error make resources needs nvcc))
@@ -298,5 +305,5 @@ include plugin/packaging/install.mk
 clean:
 	rm -rf build $(BUILDDIR)
 
--include $(shell find $(B)/obj $(B)/emu -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(B)/emu $(B)/fuzz -name '*.d' 2>/dev/null)
 endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fuzz.h: what both fuzzers do with a file: read it, and if it is taken, ask everything of it and write it in both
- * formats.
+ * fuzz.h: what both fuzzers of topology readers do with a file: read it, and if it is taken, ask everything of it and
+ * write it in both formats.
  */
 #ifndef ARFUSION_TEST_FUZZ_H_
 #define ARFUSION_TEST_FUZZ_H_
