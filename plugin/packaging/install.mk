@@ -43,7 +43,7 @@ RELEASE := arfusion-$(VERSION)-linux-$(shell uname -m)
 tarball: all docs
 	@rm -rf $(B)/tarball && mkdir -p $(B)/tarball
 	@DESTDIR=$(B)/tarball PREFIX=/$(RELEASE) LIBDIR=/$(RELEASE)/lib RELOCATABLE=1 $(INSTALL)
-	@cp LICENSE README.md $(B)/tarball/$(RELEASE)
+	@cp LICENSE README.md plugin/packaging/debian/copyright $(B)/tarball/$(RELEASE)
 	@tar -C $(B)/tarball --sort=name --owner=0 --group=0 --numeric-owner -czf $(B)/$(RELEASE).tar.gz $(RELEASE)
 	@echo "$(B)/$(RELEASE).tar.gz"
 

@@ -17,7 +17,8 @@ for path in "$PREFIX" "$LIBDIR"; do
 done
 bin=$DESTDIR$PREFIX/bin lib=$DESTDIR$LIBDIR include=$DESTDIR$PREFIX/include share=$DESTDIR$PREFIX/share
 completions=$share/bash-completion/completions
-for folder in "$bin" "$lib/arfusion" "$lib/pkgconfig" "$include" "$share/man/man1" "$share/man/man7" "$completions"; do
+for folder in "$bin" "$lib/arfusion" "$lib/pkgconfig" "$include" "$share/man/man1" "$share/man/man7" \
+  "$share/doc/arfusion" "$completions"; do
   { mkdir -p "$folder" && [ -w "$folder" ]; } 2>/dev/null ||
     fail "cannot write to $folder: choose another PREFIX (PREFIX=\$HOME/arfusion), or install as root"
 done
@@ -31,6 +32,11 @@ install -m 644 include/arfusion_plugin.h include/arfusion.h "$include"
 install -m 644 "$B"/man/*.1 "$share/man/man1"
 install -m 644 "$B"/man/*.7 "$share/man/man7"
 install -m 644 "$B"/completions/* "$completions"
+# The notices of what the tools contain.
+for library in libexpat1-dev libjansson-dev libmd-dev; do
+  notice=/usr/share/doc/$library/copyright
+  [ ! -e "$notice" ] || install -m 644 "$notice" "$share/doc/arfusion/$library.copyright"
+done
 prefix=$PREFIX libdir=$LIBDIR
 if [ "${RELOCATABLE:-}" = 1 ]; then
   prefix='${pcfiledir}/../..' libdir='${prefix}/lib'
