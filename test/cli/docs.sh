@@ -17,7 +17,8 @@ done
 
 # Settings: the table's, and no variable that something else reads.
 grep -oE '"(ARFUSION|NCCL)_[A-Z0-9_]+"' plugin/core/settings.c | tr -d '"' | grep -vx NCCL_CONF_FILE | sorted code
-sed -n 's/^\.B \([A-Z][A-Z0-9]*_[A-Z_0-9]*\)$/\1/p' "$B/man/arfusion.7" | grep -vx NCCL_CONF_FILE | sorted page
+sed -n '/^\.SH SETTINGS/,/^\.SH REASONS/s/^\.B \([A-Z0-9_]*\)$/\1/p' "$B/man/arfusion.7" | grep -vx NCCL_CONF_FILE |
+  sorted page
 same code page 'settings in arfusion.7'
 for name in $(grep -rhoE 'getenv\("ARFUSION_[A-Z_]*"' topo kernels plugin | grep -o 'ARFUSION_[A-Z_]*' | sort -u); do
   grep -qx "$name" "$scratch/code" || fail "$name is read, but it is not in the table of settings"

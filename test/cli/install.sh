@@ -14,6 +14,10 @@ g++ -std=c++17 -Wall -Wextra -Werror test/examples/linked.cc $(pkg-config --cfla
   -o "$root/cc"
 export ARFUSION_PLUGIN=$prefix/lib/libarfusion-plugin.so
 if ls /dev/nvidia0 >/dev/null 2>&1; then export ARFUSION_DEVICE=host; fi # the examples use host memory
+# The libraries that arfusion(7) lists are those that are there (the development link excepted).
+page=$prefix/share/man/man7/arfusion.7
+sed -n '/^\.SH FILES/,/^\.SH SEE/s/^\.I \(.*lib.*\)/\1/p' "$page" | tr -d '\\' | tr -s ', ' '\n' | sort >"$root/listed"
+(cd "$prefix/lib" && find . -name 'lib*' ! -name libarfusion.so | sed 's|^\./||' | sort) | diff "$root/listed" -
 for name in net profiler; do # as NCCL looks for them
   cmp "$prefix/lib/libnccl-$name-arfusion.so" "$prefix/lib/libarfusion-plugin.so"
 done
