@@ -16,8 +16,8 @@
 # make docs      man pages and completions          make readme    README.md's tables, again from the code
 # make wheel     the Python package with its shared objects, in build/
 #
-# Variables: CUDA_HOME NCCL_HOME NVCC_GENCODE BUILDDIR PYTHON; DEBUG=1 VERBOSE=1 WERROR=1 ASAN=1 UBSAN=1 TSAN=1; CUDA=0 builds
-# for the host alone; RACECHECK=1 what compute-sanitizer's racecheck can follow (test/gpu/sanitize.sh).
+# Variables: CUDA_HOME NCCL_HOME NVCC_GENCODE BUILDDIR PYTHON; DEBUG=1 VERBOSE=1 WERROR=1 ASAN=1 UBSAN=1 TSAN=1; CUDA=0
+# builds for the host alone; RACECHECK=1 what compute-sanitizer's racecheck can follow (test/gpu/sanitize.sh).
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 # What deps installs is looked for only after it has run: the other goals get a make of their own, one after the other.
@@ -46,7 +46,8 @@ SANITIZE := $(if $(filter 1,$(ASAN)),-fsanitize=address) \
             $(if $(filter 1,$(UBSAN)),-fsanitize=undefined -fno-sanitize-recover=undefined) \
             $(if $(filter 1,$(TSAN)),-fsanitize=thread)
 DEFINES  := -DARFUSION_VERSION=\"$(VERSION)\"
-C_FLAGS   = -std=c11 -D_GNU_SOURCE $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(WARNINGS) $(SANITIZE) $(DEFINES) -I. -Iinclude \
+C_FLAGS   = -std=c11 -D_GNU_SOURCE $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(WARNINGS) $(SANITIZE) \
+            $(DEFINES) -I. -Iinclude \
             -fPIC -fvisibility=hidden -ffp-contract=off -fno-strict-aliasing -pthread
 LD_FLAGS  = $(LDFLAGS) $(SANITIZE) -pthread
 LIBS     := -ldl -lrt -lm
@@ -54,7 +55,8 @@ Q        := $(if $(filter 1,$(VERBOSE)),,@)
 say       = $(if $(filter 1,$(VERBOSE)),,@printf '  %-5s %s\n' $(1) $(2))
 
 # ---------------------------------------------------------------- CUDA and NCCL's header, if they are there
-CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null)))
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(wildcard /usr/local/cuda/bin/nvcc) \
+                                                 $(shell command -v nvcc 2>/dev/null)))
 NVCC      := $(if $(filter 0,$(CUDA)),,$(wildcard $(CUDA_HOME)/bin/nvcc))
 ifneq ($(NVCC),)
 CUDA_LIB := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a \
@@ -67,7 +69,8 @@ NVCC_GENCODE ?= -gencode=arch=compute_80,code=[compute_80,sm_80] -gencode=arch=c
   -gencode=arch=compute_120f,code=sm_120f
 DEFINES  += $(if $(filter 1,$(RACECHECK)),-DARFUSION_RACECHECK=1)
 NVCC_FLAGS := -std=c++17 -O3 -I. -Iinclude $(DEFINES) $(NVCC_GENCODE) -ccbin $(CC:gcc=g++) --fmad=false -lineinfo \
-  -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics $(if $(filter 1,$(WERROR)),-Werror all-warnings)
+  -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
+  $(if $(filter 1,$(WERROR)),-Werror all-warnings)
 endif
 NCCL_H := $(firstword $(wildcard $(addsuffix /include/nccl.h,$(NCCL_HOME) $(CUDA_HOME) /usr/local /usr)))
 DEFINES += $(if $(and $(NVCC),$(NCCL_H)),-DARFUSION_HAVE_NCCL_H=1)
@@ -84,7 +87,8 @@ TOPO_XML       := $(call objects,$(call sources,topo/xml))
 TOPO_XML_LIBS  := -l:libexpat.a
 HOST_OBJECTS   := $(call objects,$(call sources,plugin/host))
 FRONT_OBJECTS  := $(call objects,$(filter-out plugin/nccl/profiler%,$(call sources,plugin/nccl)) plugin/nccl/forward.S \
-                    $(filter plugin/host/library.c plugin/host/plugin_load.c plugin/host/nccl_gather%,$(call sources,plugin/host)))
+                    $(filter plugin/host/library.c plugin/host/plugin_load.c plugin/host/nccl_gather%, \
+                      $(call sources,plugin/host)))
 BENCH_OBJECTS  := $(call objects,$(call sources,plugin/tools/bench) $(call cuda,plugin/tools/bench))
 BENCH_LOADER   := $(call objects,plugin/host/plugin_load.c)
 BENCH_LIBS     := -l:libjansson.a -l:libmd.a
@@ -168,8 +172,8 @@ $(PLUGIN): $(PLUGIN_OBJECTS) plugin/core/plugin.map
 
 $(B)/libarfusion.so.1: $(HOST_OBJECTS) $(B)/libarfusion-internal.a plugin/host/libarfusion.map
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -o $@ $(HOST_OBJECTS) $(B)/libarfusion-internal.a $(LD_FLAGS) -Wl,-soname,libarfusion.so.1 -Wl,-rpath,'$$ORIGIN' \
-	  -Wl,--version-script,plugin/host/libarfusion.map -Wl,-z,defs $(LIBS)
+	$(Q)$(CC) -shared -o $@ $(HOST_OBJECTS) $(B)/libarfusion-internal.a $(LD_FLAGS) -Wl,-soname,libarfusion.so.1 \
+	  -Wl,-rpath,'$$ORIGIN' -Wl,--version-script,plugin/host/libarfusion.map -Wl,-z,defs $(LIBS)
 	$(Q)ln -sf libarfusion.so.1 $(B)/libarfusion.so
 
 $(FRONT): $(FRONT_OBJECTS) $(B)/libarfusion-internal.a plugin/nccl/libarfusion-nccl.map
@@ -199,7 +203,8 @@ $(B)/test/unit/%: $(B)/obj/test/unit/%.c.o $(SUPPORT) $(HOST_OBJECTS) $(B)/libar
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -lcmocka $(BENCH_LIBS) $(TOPO_XML_LIBS) $(LIBS)
 
-$(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(GPU_SUPPORT) $(HOST_OBJECTS) $(B)/libarfusion-bench.a $(B)/libarfusion-internal.a
+$(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(GPU_SUPPORT) $(HOST_OBJECTS) $(B)/libarfusion-bench.a \
+    $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
@@ -207,7 +212,8 @@ $(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(GPU_SUPPORT) $(HOST_OBJECTS) $(B)/lib
 $(MOCK_NCCL): $(call objects,$(call sources,test/nccl/mock) plugin/tools/bench/number.c) test/nccl/mock/mock.map
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -shared -o $@ $(filter %.o,$^) $(LD_FLAGS) -Wl,-soname,libnccl.so.2 -Wl,--version-script,test/nccl/mock/mock.map \
+	$(Q)$(CC) -shared -o $@ $(filter %.o,$^) $(LD_FLAGS) -Wl,-soname,libnccl.so.2 \
+	  -Wl,--version-script,test/nccl/mock/mock.map \
 	  -Wl,-z,defs -lm
 
 $(MOCK_PLUGIN): $(B)/obj/test/nccl/stream_plugin.c.o $(MOCK_NCCL) | $(PLUGIN)
@@ -218,8 +224,10 @@ $(B)/test/nccl/%: $(B)/obj/test/nccl/%.c.o $(NCCL_SUPPORT) $(FRONT) $(MOCK_NCCL)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $(filter-out $(MOCK_PLUGIN),$^) $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' -lcmocka -ldl -lm
 
-# The CUDA kernels as C++ on emulated GPUs: test/emu stands in front of CUDA's header and of kernels/cuda/device_ops.cuh.
-EMU_FLAGS = $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(SANITIZE) -Itest/emu -I. -Iinclude -ffp-contract=off -fno-strict-aliasing
+# The CUDA kernels as C++ on emulated GPUs: test/emu stands in front of CUDA's header and of
+# kernels/cuda/device_ops.cuh.
+EMU_FLAGS = $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(SANITIZE) -Itest/emu -I. -Iinclude -ffp-contract=off \
+            -fno-strict-aliasing
 $(B)/emu/%.c.o: %.c Makefile
 	$(call say,EMU,$<)
 	@mkdir -p $(@D)
@@ -250,7 +258,8 @@ demo: all
 	@$(B)/arfusion-bench demo
 
 test: programs
-	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" PYTHON="$(PYTHON)" bash test/run.sh $(UNIT) $(NCCLTEST) $(EMU) $(wildcard test/cli/*.sh)
+	@B=$(B) CUDA=$(if $(NVCC),1,0) SANITIZED=$(VARIANT) CC="$(CC)" PYTHON="$(PYTHON)" bash test/run.sh $(UNIT) \
+	  $(NCCLTEST) $(EMU) $(wildcard test/cli/*.sh)
 
 test-gpu: all $(GPU)
 	@B=$(B) bash test/run.sh $(GPUTEST)
@@ -280,7 +289,8 @@ FUZZ_FLAGS   := -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize
 $(B)/fuzz/%.c.o: %.c Makefile
 	$(call say,CLANG,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CLANG) -std=c11 -D_GNU_SOURCE $(FUZZ_FLAGS) -DARFUSION_VERSION=\"$(VERSION)\" -I. -Iinclude -ffp-contract=off -fno-strict-aliasing \
+	$(Q)$(CLANG) -std=c11 -D_GNU_SOURCE $(FUZZ_FLAGS) -DARFUSION_VERSION=\"$(VERSION)\" -I. -Iinclude \
+	  -ffp-contract=off -fno-strict-aliasing \
 	  -MMD -MP -c $< -o $@
 
 $(B)/fuzz/libfuzzed.a: $(FUZZED)
@@ -291,7 +301,8 @@ $(B)/fuzz/%: $(B)/fuzz/test/fuzz/%.c.o $(B)/fuzz/libfuzzed.a
 	$(call say,LINK,$@)
 	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(TOPO_XML_LIBS) $(BENCH_LIBS) -ldl -lm -pthread
 
-# Corpora that grow are kept in the build folder; test/fuzz/corpus has what each began with and what once broke a reader.
+# Corpora that grow are kept in the build folder; test/fuzz/corpus has what each began with and what once broke a
+# reader.
 fuzz: $(FUZZERS)
 	@B=$(B)/fuzz SECONDS_EACH=$(FUZZ_SECONDS) bash test/fuzz/run.sh $(FUZZERS)
 

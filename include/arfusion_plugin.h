@@ -3,8 +3,8 @@
  * arfusion_plugin.h: the plugin ABI, version 1.
  *
  * A plugin is a shared object that exports one data symbol, `arfusionPlugin_v1`, of type arfusionPlugin_v1_t: a table
- * of C functions. This header needs no other project's header and compiles as C11 and as C++17. Result codes, data types
- * and the reduction operation have NCCL's values.
+ * of C functions. This header needs no other project's header and compiles as C11 and as C++17. Result codes, data
+ * types and the reduction operation have NCCL's values.
  *
  * Order of calls
  *   init, devices, getProperties                         once a process, in this order
@@ -20,16 +20,17 @@
  *   n quantized, if asked for                                      -> quantOut, scaleOut
  * with the same bits on every rank, with every algorithm, on GPUs and on the host.
  *
- * Structs. Each begins with its own `size`, which the caller sets to sizeof. A struct smaller than this plugin's is read
- * with its missing fields as 0; one that is larger is accepted if all bytes the plugin does not know are 0; one smaller
- * than version 1's (ARFUSION_*_V1_SIZE) is an error. Outputs are written up to the caller's size.
+ * Structs. Each begins with its own `size`, which the caller sets to sizeof. A struct smaller than this plugin's is
+ * read with its missing fields as 0; one that is larger is accepted if all bytes the plugin does not know are 0; one
+ * smaller than version 1's (ARFUSION_*_V1_SIZE) is an error. Outputs are written up to the caller's size.
  *
  * Versions. As long as the symbol is arfusionPlugin_v1, later releases of this header
- *   - add fields and functions at the end of structs and of the table, values at the end of enums, and nothing else: what is
- *     there keeps its place, its number and its meaning, and a new input field that is 0 means what was done before it;
+ *   - add fields and functions at the end of structs and of the table, values at the end of enums, and nothing else:
+ *     what is there keeps its place, its number and its meaning, and a new input field that is 0 means what was done
+ *     before it;
  *   - so a program and a plugin of different releases work together, each using what both have. A program looks at the
- *     table's `size` before it calls a function that is not in the first ARFUSION_PLUGIN_V1_SIZE bytes, and takes reasons and
- *     algorithms that it does not know for what their route says: turned down, or done.
+ *     table's `size` before it calls a function that is not in the first ARFUSION_PLUGIN_V1_SIZE bytes, and takes
+ *     reasons and algorithms that it does not know for what their route says: turned down, or done.
  * Anything else is a new table with a symbol of its own (arfusionPlugin_v2), which a plugin may export beside this one.
  * libarfusion.so.1 follows the same rules: functions are added, none changes.
  *
@@ -43,17 +44,18 @@
  *   algorithmHint                                    eps, weightBias, flags, stream, capture
  *
  * Only agreed fields, and the configuration that all ranks agreed on at commInit, decide where a request goes. A local
- * field can make a call slower, or an error on that rank before anything is enqueued; it never changes the route. (eps and
- * weightBias are local because the normalisation is; ranks that differ in them get different norm_out.)
+ * field can make a call slower, or an error on that rank before anything is enqueued; it never changes the route. (eps
+ * and weightBias are local because the normalisation is; ranks that differ in them get different norm_out.)
  *
- * Ranks whose agreed fields differ, or that call a different number of times, are wrong, and nobody looks for that: results are
- * undefined until a wait ends at ARFUSION_TIMEOUT. With ARFUSION_CHECK=1 on all ranks each request that is taken is compared
- * with the other ranks' before it begins; if they differ, it writes nothing and the communicator fails on all of them with
- * arfusionInvalidUsage, and with a text (commGetAsyncError) that names the ranks, the fields and their values.
+ * Ranks whose agreed fields differ, or that call a different number of times, are wrong, and nobody looks for that:
+ * results are undefined until a wait ends at ARFUSION_TIMEOUT. With ARFUSION_CHECK=1 on all ranks each request that is
+ * taken is compared with the other ranks' before it begins; if they differ, it writes nothing and the communicator
+ * fails on all of them with arfusionInvalidUsage, and with a text (commGetAsyncError) that names the ranks, the fields
+ * and their values.
  *
  * Thread-safety. Functions without a communicator may be called from any thread. One thread at a time per communicator,
- * except commAbort and commGetAsyncError, which any thread may call at any time. The calling thread's current CUDA device
- * and capture mode are as before when a function returns.
+ * except commAbort and commGetAsyncError, which any thread may call at any time. The calling thread's current CUDA
+ * device and capture mode are as before when a function returns.
  */
 #ifndef ARFUSION_PLUGIN_H_
 #define ARFUSION_PLUGIN_H_
@@ -117,14 +119,15 @@ typedef enum {
   arfusionPatternResidualRmsNorm = 1
 } arfusionPattern_t;
 
-/* What is made of norm_out's values, with normOut or without. Element formats and scales are those of the serving stacks:
+/* What is made of norm_out's values, with normOut or without. Element formats and scales are those of the serving
+ * stacks:
  *   fp8        quantOut = e4m3(n / *fp8Scale), one byte an element; there is no scaleOut
  *   fp8_token  quantOut = e4m3(n / scale), with one fp32 scale a token, max(|n|) / 448, in scaleOut
- *   fp8_group  the same with a scale for each groupSize elements (a multiple of 8 that divides hidden), rounded up to a power
- *              of two. scaleOut has its exponent byte (ue8m0), four groups to a 32-bit word; words are column-major, the
- *              token count rounded up to 4 apart
- *   nvfp4      quantOut = e2m1 codes, two to a byte, the first one in the low half; in scaleOut one e4m3 scale for each 16
- *              elements (hidden is a multiple of 16; not from fp32), max(|n|) / 6 * *nvfp4GlobalScale
+ *   fp8_group  the same with a scale for each groupSize elements (a multiple of 8 that divides hidden), rounded up to a
+ *              power of two. scaleOut has its exponent byte (ue8m0), four groups to a 32-bit word; words are
+ *              column-major, the token count rounded up to 4 apart
+ *   nvfp4      quantOut = e2m1 codes, two to a byte, the first one in the low half; in scaleOut one e4m3 scale for each
+ *              16 elements (hidden is a multiple of 16; not from fp32), max(|n|) / 6 * *nvfp4GlobalScale
  * e4m3 and e2m1 saturate; a NaN is 0x7f or 7. Bytes of scaleOut that its layout leaves unused are written as 0. */
 typedef enum {
   arfusionQuantNone = 0,
@@ -134,8 +137,8 @@ typedef enum {
   arfusionQuantNvfp4 = 4
 } arfusionQuant_t;
 
-/* Where nvfp4's scale of a token and a block of 16 elements is. Linear: row-major. 128x4: in tiles of 128 tokens by 4 blocks,
- * 512 bytes each, row-major; in a tile at token % 32 * 16 + token % 128 / 32 * 4 + block % 4. */
+/* Where nvfp4's scale of a token and a block of 16 elements is. Linear: row-major. 128x4: in tiles of 128 tokens by 4
+ * blocks, 512 bytes each, row-major; in a tile at token % 32 * 16 + token % 128 / 32 * 4 + block % 4. */
 typedef enum {
   arfusionScaleLinear = 0,
   arfusionScaleSwizzled128x4 = 1 /* nvfp4 only */
@@ -167,7 +170,7 @@ typedef enum {
   arfusionReasonQuantDataType = 10,   /* value: the quantization; limit: the data type */
   arfusionReasonGroupSize = 11,       /* value: groupSize; limit: hidden */
   arfusionReasonQuantUnsupported = 12,/* value: the quantization; this plugin does not have it */
-  arfusionReasonAlgorithm = 13,       /* value: the algorithm that was asked for; this device or size does not have it */
+  arfusionReasonAlgorithm = 13,       /* value: the one that was asked for; this device or size does not have it */
   arfusionReasonDisabled = 14,        /* turned off by configuration */
   arfusionReasonSlower = 15,          /* the alternative is faster (ARFUSION_PREFER=speed) */
   arfusionReasonNotReady = 16,        /* not set up yet */
@@ -216,8 +219,9 @@ typedef struct {
 } arfusionProperties_t;
 #define ARFUSION_PROPERTIES_V1_SIZE 120
 
-/* What a communicator is sized for. All fields are agreed. maxTokens * hidden elements of dataType is the largest request,
- * in bytes, that it serves, whatever that request's own shape; 0 in all three takes the default (16,384 x 8,192 bf16). */
+/* What a communicator is sized for. All fields are agreed. maxTokens * hidden elements of dataType is the largest
+ * request, in bytes, that it serves, whatever that request's own shape; 0 in all three takes the default (16,384 x
+ * 8,192 bf16). */
 typedef struct {
   size_t size;
   int64_t maxTokens;
@@ -227,10 +231,10 @@ typedef struct {
 } arfusionConfig_t;
 #define ARFUSION_CONFIG_V1_SIZE 32
 
-/* Set-up talk between the ranks. The host fills this in, or a bootstrap... function does. `allGather` blocks until every
- * rank has called it with the same `bytes`: `recv` (nranks * bytes) then holds every rank's `send`, in rank order. It
- * returns arfusionSuccess or an error, alike on all ranks as far as it can. The plugin calls it from within commInit only: a
- * bootstrap may be destroyed once commInit has returned, or used on by the host. */
+/* Set-up talk between the ranks. The host fills this in, or a bootstrap... function does. `allGather` blocks until
+ * every rank has called it with the same `bytes`: `recv` (nranks * bytes) then holds every rank's `send`, in rank
+ * order. It returns arfusionSuccess or an error, alike on all ranks as far as it can. The plugin calls it from within
+ * commInit only: a bootstrap may be destroyed once commInit has returned, or used on by the host. */
 typedef struct {
   size_t size;
   int rank;
@@ -247,11 +251,11 @@ typedef struct {
   char internal[128];
 } arfusionUniqueId_t;
 
-/* One operation. Zero it, set `size`, then set what is needed. Memory is the device's (host memory on the host device) and
- * stays the caller's; it must stay valid until the operation has ended on the stream. Shapes are [tokens, hidden], row-major.
- * Pointers are aligned to their element; 16-byte alignment of pointers and strides is fastest. No output may overlap
- * another output or an input, except that normOut, residualOut or allreduceOut may be exactly `input`, and residualOut
- * exactly `residualIn` (same stride). */
+/* One operation. Zero it, set `size`, then set what is needed. Memory is the device's (host memory on the host device)
+ * and stays the caller's; it must stay valid until the operation has ended on the stream. Shapes are [tokens, hidden],
+ * row-major. Pointers are aligned to their element; 16-byte alignment of pointers and strides is fastest. No output may
+ * overlap another output or an input, except that normOut, residualOut or allreduceOut may be exactly `input`, and
+ * residualOut exactly `residualIn` (same stride). */
 typedef struct {
   size_t size;
   /* agreed */
@@ -279,9 +283,10 @@ typedef struct {
   const void* residualIn;        /* NULL: none */
   const void* gamma;             /* [hidden]; not needed when neither normOut nor quantOut is asked for */
   const float* fp8Scale;         /* device pointer; n is DIVIDED by it (quantization fp8) */
-  const float* nvfp4GlobalScale; /* device pointer; block scales are MULTIPLIED by it (quantization nvfp4); positive, finite */
-  /* Outputs. residualOut and normOut may be NULL, but not both without a quantization. A quantization needs quantOut, and
-   * scaleOut too unless it is fp8. */
+  /* device pointer; block scales are MULTIPLIED by it (quantization nvfp4); positive, finite */
+  const float* nvfp4GlobalScale;
+  /* Outputs. residualOut and normOut may be NULL, but not both without a quantization. A quantization needs quantOut,
+   * and scaleOut too unless it is fp8. */
   void* allreduceOut; /* pattern allreduce, and only that */
   void* residualOut;
   void* normOut;
@@ -290,8 +295,8 @@ typedef struct {
 } arfusionRequest_t;
 #define ARFUSION_REQUEST_V1_SIZE 184
 
-/* Bytes that a request writes to quantOut and to scaleOut, from its agreed fields; 0 if it has no such output. Unused bytes
- * between and behind the scales are part of it. scaleOut is aligned to 4 bytes; with nvfp4 to nothing. */
+/* Bytes that a request writes to quantOut and to scaleOut, from its agreed fields; 0 if it has no such output. Unused
+ * bytes between and behind the scales are part of it. scaleOut is aligned to 4 bytes; with nvfp4 to nothing. */
 static inline int64_t arfusionQuantOutBytes(const arfusionRequest_t* request) {
   if (request->quantization == arfusionQuantNone) return 0;
   const int64_t elements = request->tokens * request->hidden;
@@ -335,8 +340,9 @@ typedef struct {
 } arfusionCapacity_t;
 #define ARFUSION_CAPACITY_V1_SIZE 40
 
-/* Where the ranks' workspaces are, as mapped into this process: device memory (host memory on the host device) that stays the
- * communicator's and must not be written. Valid until commFinalize. For interfaces that hand out such addresses. */
+/* Where the ranks' workspaces are, as mapped into this process: device memory (host memory on the host device) that
+ * stays the communicator's and must not be written. Valid until commFinalize. For interfaces that hand out such
+ * addresses. */
 typedef struct {
   size_t size;
   int nranks;            /* entries of `address` that are set; 0: nothing is mapped, all is turned down */
@@ -358,24 +364,25 @@ typedef struct {
   uint64_t launches;                   /* kernels */
   uint64_t bytes;                      /* of input taken */
   uint64_t errors;                     /* enqueue calls that ended in an error */
-  /* With ARFUSION_COUNT_NAN=1, else 0: elements that were NaN, of requests that were taken; on GPUs, of operations that have
-   * ended. Outputs are all that a request has, fp8 codes too. A sum is NaN where any rank's input is (see the other ranks'
-   * counters), or where infinities cancel; norm_out is where its row has a NaN. */
+  /* With ARFUSION_COUNT_NAN=1, else 0: elements that were NaN, of requests that were taken; on GPUs, of operations that
+   * have ended. Outputs are all that a request has, fp8 codes too. A sum is NaN where any rank's input is (see the
+   * other ranks' counters), or where infinities cancel; norm_out is where its row has a NaN. */
   uint64_t nanInputs, nanResiduals, nanOutputs;
 } arfusionStats_t;
 #define ARFUSION_STATS_V1_SIZE 680
 
 /* ---------------------------------------------------------------- the table */
 
-/* All functions return arfusionSuccess, or an error whose text getLastError gives. After an error outputs are untouched,
- * unless stated. `comm` and `ctx` are opaque. */
+/* All functions return arfusionSuccess, or an error whose text getLastError gives. After an error outputs are
+ * untouched, unless stated. `comm` and `ctx` are opaque. */
 typedef struct {
   size_t size;      /* of this table */
   const char* name; /* "arfusion" */
 
   /* Starts the plugin. `logger` takes log lines (NCCL's logger type); NULL: stderr, at the level of ARFUSION_DEBUG.
    * Settings are read here: the environment, then the file NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf. May be
-   * called several times; each context needs its finalize. The process has one logger: that of the last call that brought one. */
+   * called several times; each context needs its finalize. The process has one logger: that of the last call that
+   * brought one. */
   arfusionResult_t (*init)(void** ctx, arfusionDebugLogger_t logger);
 
   /* Number of devices: the CUDA devices, or 1 (the host) with ARFUSION_DEVICE=host or where there is no GPU. */
@@ -392,8 +399,8 @@ typedef struct {
   arfusionResult_t (*bootstrapUniqueId)(void* ctx, const arfusionUniqueId_t* id, int nranks, int rank,
                                         arfusionBootstrap_t* bootstrap);
 
-  /* The same from torchrun's RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. The n-th call in a process meets
-   * the n-th call of the others. Sets *localRank (NULL: not wanted) to LOCAL_RANK, which is the device to use. */
+  /* The same from torchrun's RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. The n-th call in a process
+   * meets the n-th call of the others. Sets *localRank (NULL: not wanted) to LOCAL_RANK, which is the device to use. */
   arfusionResult_t (*bootstrapEnvironment)(void* ctx, arfusionBootstrap_t* bootstrap, int* localRank);
 
   /* Frees what one of the two functions above made. */
@@ -414,30 +421,32 @@ typedef struct {
 
   /* Enqueues `request` on `stream` (a cudaStream_t; ignored on the host device, where the call is synchronous). Success
    * with route->algorithm == arfusionAlgoNone is a normal outcome: nothing was enqueued, written or allocated, and the
-   * caller does it its own way. `route` may be NULL only if the caller does not care: then a request that is turned down is
-   * arfusionInvalidUsage. Errors: a bad field (arfusionInvalidArgument; nothing was done), a failed communicator.
+   * caller does it its own way. `route` may be NULL only if the caller does not care: then a request that is turned
+   * down is arfusionInvalidUsage. Errors: a bad field (arfusionInvalidArgument; nothing was done), a failed
+   * communicator.
    *
    * Streams and graphs: a communicator runs one operation at a time. Calls on several streams, or on branches of one
-   * capture, are put in the order of the calls. A graph's replay against anything outside that graph, on another stream, is
-   * the caller's to order; if two operations do run at once the communicator fails. The stream of the last call must live
-   * until the next call has returned. */
+   * capture, are put in the order of the calls. A graph's replay against anything outside that graph, on another
+   * stream, is the caller's to order; if two operations do run at once the communicator fails. The stream of the last
+   * call must live until the next call has returned. */
   arfusionResult_t (*enqueue)(void* comm, const arfusionRequest_t* request, void* stream, arfusionRoute_t* route);
 
-  /* Only what follows the sum: `request->input` already holds it (as ncclAllReduce leaves it). Reads and writes no other
-   * rank's memory. Same fields, same errors; pattern residual_rmsnorm only; the sum may also stand in residualOut. What the
-   * plugin cannot do (a data type, a hidden, a quantization) is arfusionInvalidArgument; with tokens 0 nothing else is
-   * checked and nothing done, so that a host can ask first. */
+  /* Only what follows the sum: `request->input` already holds it (as ncclAllReduce leaves it). Reads and writes no
+   * other rank's memory. Same fields, same errors; pattern residual_rmsnorm only; the sum may also stand in
+   * residualOut. What the plugin cannot do (a data type, a hidden, a quantization) is arfusionInvalidArgument; with
+   * tokens 0 nothing else is checked and nothing done, so that a host can ask first. */
   arfusionResult_t (*epilogue)(void* comm, const arfusionRequest_t* request, void* stream);
 
   /* Frees the communicator once this rank's enqueued work has ended. Never waits for another rank. */
   arfusionResult_t (*commFinalize)(void* comm);
 
-  /* Ends this rank's running operations and those of its peers that wait for it. Any thread. The communicator has failed
-   * from then on; commFinalize is still due. */
+  /* Ends this rank's running operations and those of its peers that wait for it. Any thread. The communicator has
+   * failed from then on; commFinalize is still due. */
   arfusionResult_t (*commAbort)(void* comm);
 
-  /* *result: arfusionSuccess, or why the communicator has failed. `text` (may be NULL) gets up to `bytes` characters: which
-   * rank waited for which, and for what. A peer's failure shows once an operation of this rank has met it. Any thread. */
+  /* *result: arfusionSuccess, or why the communicator has failed. `text` (may be NULL) gets up to `bytes` characters:
+   * which rank waited for which, and for what. A peer's failure shows once an operation of this rank has met it. Any
+   * thread. */
   arfusionResult_t (*commGetAsyncError)(void* comm, arfusionResult_t* result, char* text, size_t bytes);
 
   arfusionResult_t (*commGetCapacity)(void* comm, arfusionCapacity_t* capacity);
@@ -458,12 +467,13 @@ typedef struct {
 
   arfusionResult_t (*commGetWorkspace)(void* comm, arfusionWorkspace_t* workspace);
 
-  /* Ends the all-gathers, running and later ones, of a bootstrap that bootstrapUniqueId or bootstrapEnvironment made: here
-   * at once, on the other ranks as soon as they come to one. Any thread, until bootstrapDestroy, which is still due. */
+  /* Ends the all-gathers, running and later ones, of a bootstrap that bootstrapUniqueId or bootstrapEnvironment made:
+   * here at once, on the other ranks as soon as they come to one. Any thread, until bootstrapDestroy, which is still
+   * due. */
   arfusionResult_t (*bootstrapAbort)(void* ctx, const arfusionBootstrap_t* bootstrap);
 
-  /* A host's own default for a setting ("ARFUSION_TIMEOUT", "0"): counts unless the environment or a file has a value. For
-   * communicators made afterwards, on all ranks alike. */
+  /* A host's own default for a setting ("ARFUSION_TIMEOUT", "0"): counts unless the environment or a file has a value.
+   * For communicators made afterwards, on all ranks alike. */
   arfusionResult_t (*setDefault)(void* ctx, const char* name, const char* value);
 } arfusionPlugin_v1_t;
 #define ARFUSION_PLUGIN_V1_SIZE 208

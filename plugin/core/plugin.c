@@ -167,7 +167,8 @@ static arfusionResult_t plugin_route(void* comm, const arfusionRequest_t* reques
   return comm_route(comm, request, route);
 }
 
-static arfusionResult_t plugin_enqueue(void* comm, const arfusionRequest_t* request, void* stream, arfusionRoute_t* route) {
+static arfusionResult_t plugin_enqueue(void* comm, const arfusionRequest_t* request, void* stream,
+                                       arfusionRoute_t* route) {
   NOT_NULL(comm);
   return comm_enqueue(comm, request, stream, route);
 }

@@ -53,20 +53,23 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
     [SETTING_TUNING_FILE] = {"ARFUSION_TUNING_FILE", SETTING_KIND_STRING, 1, NULL, "", 0, 0, NULL,
                              "A routing table that arfusion-bench tune has written; empty: the one that is built in."},
     [SETTING_REPORT] = {"ARFUSION_REPORT", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
-                        "NCCL's profiler: the file to which each communicator's report is added, a line of JSON; %h, %p, %c "
-                        "and %r in its name are the host, the process, the communicator and the rank."},
+                        "NCCL's profiler: the file to which each communicator's report is added, a line of JSON; %h, "
+                        "%p, %c and %r in its name are the host, the process, the communicator and the rank."},
     [SETTING_CHECK] = {"ARFUSION_CHECK", SETTING_KIND_CHOICE, 1, "0 1", "0", 0, 0, NULL,
-                       "1 compares what the ranks were asked for before each operation, at the cost of a kernel: if they "
-                       "disagree, it is not begun, and the error names what differs."},
+                       "1 compares what the ranks were asked for before each operation, at the cost of a kernel: if "
+                       "they disagree, it is not begun, and the error names what differs."},
     [SETTING_COUNT_NAN] = {"ARFUSION_COUNT_NAN", SETTING_KIND_CHOICE, 0, "0 1", "0", 0, 0, NULL,
-                           "1 counts the NaNs in inputs, residuals and outputs, at the cost of two kernels an operation."},
+                           "1 counts the NaNs in inputs, residuals and outputs, at the cost of two kernels an "
+                           "operation."},
     [SETTING_STATS] = {"ARFUSION_STATS", SETTING_KIND_CHOICE, 0, "0 1", "0", 0, 0, NULL,
-                       "1: libarfusion-nccl.so says at exit which ncclAllReduce calls it took, and why not the others."},
+                       "1: libarfusion-nccl.so says at exit which ncclAllReduce calls it took, and why not the "
+                       "others."},
     [SETTING_DEBUG] = {"ARFUSION_DEBUG", SETTING_KIND_CHOICE, 0, "none version warn info trace", "warn", 0, 0, NULL,
                        "Which lines go to stderr when the host has no logger of its own."},
     [SETTING_NET_TRANSPORT] =
         {"ARFUSION_NET_TRANSPORT", SETTING_KIND_CHOICE, 0, "auto tcp", "auto", 0, 0, NULL,
-         "How the plugin's network for NCCL reaches ranks on this host: through shared memory where it can, or over TCP."},
+         "How the plugin's network for NCCL reaches ranks on this host: through shared memory where it can, or over "
+         "TCP."},
     [SETTING_HOSTID] = {"NCCL_HOSTID", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
                         "NCCL's: ranks with different values count as on different hosts."},
     [SETTING_P2P_DISABLE] = {"NCCL_P2P_DISABLE", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * settings.h: every setting of the project, in one table (settings.c). A value comes from the environment, then from the file
- * NCCL_CONF_FILE or ~/.nccl.conf, then from /etc/nccl.conf (KEY=VALUE lines, # comments), then the default.
+ * settings.h: every setting of the project, in one table (settings.c). A value comes from the environment, then from
+ * the file NCCL_CONF_FILE or ~/.nccl.conf, then from /etc/nccl.conf (KEY=VALUE lines, # comments), then the default.
  */
 #ifndef ARFUSION_CORE_SETTINGS_H_
 #define ARFUSION_CORE_SETTINGS_H_
@@ -66,12 +66,13 @@ const struct setting_info* setting_info(enum setting_id id);
 /* Whether NAME=TEXT is a setting with a value that it may have: 0; -1 with what is allowed; or 1: no setting. */
 int setting_check(const char* name, const char* text, char* allowed, size_t bytes);
 
-/* Reads all of them. arfusionInvalidArgument names the setting, where it was found, its value and what is allowed. Sets the
- * log's level from ARFUSION_DEBUG, then logs a "set by environment" line at INFO for each that is not at its default (call
- * log_configure first, if there is a logger). */
+/* Reads all of them. arfusionInvalidArgument names the setting, where it was found, its value and what is allowed. Sets
+ * the log's level from ARFUSION_DEBUG, then logs a "set by environment" line at INFO for each that is not at its
+ * default (call log_configure first, if there is a logger). */
 arfusionResult_t settings_load(struct settings* settings);
 
-/* Another default for a setting: counts if no source has a value. arfusionInvalidArgument: no setting, or not a value of it. */
+/* Another default for a setting: counts if no source has a value. arfusionInvalidArgument: no setting, or not a value
+ * of it. */
 arfusionResult_t settings_default(struct settings* settings, const char* name, const char* text);
 
 #endif

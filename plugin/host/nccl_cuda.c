@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl_cuda.c: NCCL, opened at run time. The few functions that are needed are declared here with NCCL's C ABI (result codes,
- * data types and operations have the same values as ours: plugin/core/abi_check.c), so its header is not.
+ * nccl_cuda.c: NCCL, opened at run time. The few functions that are needed are declared here with NCCL's C ABI (result
+ * codes, data types and operations have the same values as ours: plugin/core/abi_check.c), so its header is not.
  */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl_gather.h: a bootstrap's allGather over an ncclComm_t, with a time limit. Shared by libarfusion and libarfusion-nccl.so.
+ * nccl_gather.h: a bootstrap's allGather over an ncclComm_t, with a time limit. Shared by libarfusion and
+ * libarfusion-nccl.so.
  */
 #ifndef ARFUSION_HOST_NCCL_GATHER_H_
 #define ARFUSION_HOST_NCCL_GATHER_H_
@@ -28,7 +29,8 @@ struct nccl_gather_memory {
 };
 
 #ifdef ARFUSION_HAVE_CUDA
-extern const struct nccl_gather_memory nccl_gather_cuda; /* device memory; pinned host memory where there is no more of it */
+/* device memory; pinned host memory where there is no more of it */
+extern const struct nccl_gather_memory nccl_gather_cuda;
 #endif
 
 struct nccl_gather {
@@ -52,8 +54,9 @@ struct nccl_gather {
 /* The upper half of the struct is the caller's. */
 arfusionResult_t nccl_gather_open(struct nccl_gather* gather);
 
-/* As arfusionBootstrap_t's allGather; `opaque` is a struct nccl_gather. arfusionRemoteError when the other ranks have not
- * answered within the limit: what was enqueued cannot be taken back then, so that only aborting the ncclComm_t is left. */
+/* As arfusionBootstrap_t's allGather; `opaque` is a struct nccl_gather. arfusionRemoteError when the other ranks have
+ * not answered within the limit: what was enqueued cannot be taken back then, so that only aborting the ncclComm_t is
+ * left. */
 arfusionResult_t nccl_gather_run(void* opaque, const void* send, void* recv, size_t bytes);
 
 /* Waits for nothing. */

@@ -53,8 +53,8 @@ int allreduce_may_be_taken(const struct allreduce* call, const struct state* sta
 
 int allreduce_leave(const struct allreduce* call, int reason) {
   stats_left(reason);
-  return last_error_is_nccls(CALL_REAL(ncclAllReduce, call->send, call->receive, call->count, call->type, call->operation,
-                                       call->nccl, call->stream));
+  return last_error_is_nccls(CALL_REAL(ncclAllReduce, call->send, call->receive, call->count, call->type,
+                                       call->operation, call->nccl, call->stream));
 }
 
 int allreduce_take(const struct allreduce* call, struct state* state) {
@@ -75,7 +75,8 @@ static int take_or_leave(const struct allreduce* call, struct state* state) {
 int allreduce_check_state(const struct state* state) {
   if (!state) return NCCL_SUCCESS;
   if (atomic_load(&state->busy)) {
-    return last_error_keep(NCCL_INVALID_USAGE, "the communicator is not ready: ncclCommGetAsyncError gives ncclInProgress");
+    return last_error_keep(NCCL_INVALID_USAGE,
+                           "the communicator is not ready: ncclCommGetAsyncError gives ncclInProgress");
   }
   if (atomic_load(&state->phase) != STATE_FAILED) return NCCL_SUCCESS;
   return last_error_keep(atomic_load(&state->error), "the communicator could not be set up");

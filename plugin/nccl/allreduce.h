@@ -18,8 +18,8 @@ struct allreduce {
   void* stream;
 };
 
-/* Whether the plugin would take it, or may once `state` is set up. If not, *reason says why (stats.h). Decides from what is
- * the same on all ranks; what is not (NULL buffers) is NCCL's to refuse. `state` may be NULL. */
+/* Whether the plugin would take it, or may once `state` is set up. If not, *reason says why (stats.h). Decides from
+ * what is the same on all ranks; what is not (NULL buffers) is NCCL's to refuse. `state` may be NULL. */
 int allreduce_may_be_taken(const struct allreduce* call, const struct state* state, int* reason);
 
 /* To the plugin, or to NCCL if the plugin turns it down. `state` is STATE_SERVED, and allreduce_may_be_taken. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * calls_collective.c: NCCL's collectives and groups, as applications call them. All but ncclAllReduce are passed on at once; a
- * group must know of them (group.h).
+ * calls_collective.c: NCCL's collectives and groups, as applications call them. All but ncclAllReduce are passed on at
+ * once; a group must know of them (group.h).
  */
 #include "plugin/nccl/group.h"
 #include "plugin/nccl/last_error.h"
@@ -22,7 +22,8 @@ int ncclAllReduce(const void* send, void* receive, size_t count, int type, int o
   state_put(state);
   return result;
 }
-TWIN(int, ncclAllReduce, const void* send, void* receive, size_t count, int type, int operation, void* comm, void* stream);
+TWIN(int, ncclAllReduce, const void* send, void* receive, size_t count, int type, int operation, void* comm,
+     void* stream);
 
 #define COLLECTIVE(name, comm, count, ...)                                  \
   do {                                                                      \
@@ -41,7 +42,8 @@ int ncclBcast(void* buffer, size_t count, int type, int root, void* comm, void* 
 }
 TWIN(int, ncclBcast, void* buffer, size_t count, int type, int root, void* comm, void* stream);
 
-int ncclReduce(const void* send, void* receive, size_t count, int type, int operation, int root, void* comm, void* stream) {
+int ncclReduce(const void* send, void* receive, size_t count, int type, int operation, int root, void* comm,
+               void* stream) {
   COLLECTIVE(ncclReduce, comm, count, send, receive, count, type, operation, root, comm, stream);
 }
 TWIN(int, ncclReduce, const void* send, void* receive, size_t count, int type, int operation, int root, void* comm,
@@ -52,7 +54,8 @@ int ncclAllGather(const void* send, void* receive, size_t count, int type, void*
 }
 TWIN(int, ncclAllGather, const void* send, void* receive, size_t count, int type, void* comm, void* stream);
 
-int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int operation, void* comm, void* stream) {
+int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int operation, void* comm,
+                      void* stream) {
   COLLECTIVE(ncclReduceScatter, comm, count, send, receive, count, type, operation, comm, stream);
 }
 TWIN(int, ncclReduceScatter, const void* send, void* receive, size_t count, int type, int operation, void* comm,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * calls_comm.c: making and ending communicators, and NCCL's errors, as applications call them. Applications get NCCL's own
- * communicators and NCCL's own results; what the plugin needs is set up beside them.
+ * calls_comm.c: making and ending communicators, and NCCL's errors, as applications call them. Applications get NCCL's
+ * own communicators and NCCL's own results; what the plugin needs is set up beside them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 
 /* ---------------------------------------------------------------- making */
 
-/* Whether a communicator blocks, as NCCL decides it: NCCL_COMM_BLOCKING (also from NCCL's files, which NCCL puts into the
- * environment), the configuration, else `otherwise`. */
+/* Whether a communicator blocks, as NCCL decides it: NCCL_COMM_BLOCKING (also from NCCL's files, which NCCL puts into
+ * the environment), the configuration, else `otherwise`. */
 static int blocks(const struct nccl_config* config, int otherwise) {
   const char* text = getenv("NCCL_COMM_BLOCKING");
   if (text && (text[0] == '0' || text[0] == '1') && !text[1]) return text[0] == '1';
@@ -33,8 +33,8 @@ static int passed_on(int result) {
   return last_error_is_nccls(result);
 }
 
-/* After NCCL has made it. Outside groups a communicator that cannot be set up is taken back, as NCCL does with one that it
- * cannot make. */
+/* After NCCL has made it. Outside groups a communicator that cannot be set up is taken back, as NCCL does with one that
+ * it cannot make. */
 static int finish(int result, void** comm, void* parent, int blocking, int later) {
   if (passed_on(result) && result != NCCL_IN_PROGRESS) return result;
   const struct made made = {comm, *comm, parent, blocking, later};
@@ -74,7 +74,8 @@ int ncclCommInitRankConfig(void** comm, int nranks, nccl_unique_id id, int rank,
 }
 TWIN(int, ncclCommInitRankConfig, void** comm, int nranks, nccl_unique_id id, int rank, struct nccl_config* config);
 
-int ncclCommInitRankScalable(void** comm, int nranks, int rank, int nids, nccl_unique_id* ids, struct nccl_config* config) {
+int ncclCommInitRankScalable(void** comm, int nranks, int rank, int nids, nccl_unique_id* ids,
+                             struct nccl_config* config) {
   if (PASS_THROUGH) return REAL(ncclCommInitRankScalable)(comm, nranks, rank, nids, ids, config);
   const int result = CALL_REAL(ncclCommInitRankScalable, comm, nranks, rank, nids, ids, config);
   return finish_own(result, comm, config);
@@ -118,14 +119,17 @@ int ncclCommShrink(void* comm, int* excluded, int nexcluded, void** child, struc
   return finish_child(CALL_REAL(ncclCommShrink, comm, excluded, nexcluded, child, config, flags), child, comm,
                       parent_blocking, config);
 }
-TWIN(int, ncclCommShrink, void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config, int flags);
+TWIN(int, ncclCommShrink, void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config,
+     int flags);
 
 int ncclCommGrow(void* comm, int nranks, const nccl_unique_id* id, int rank, void** child, struct nccl_config* config) {
   if (PASS_THROUGH) return REAL(ncclCommGrow)(comm, nranks, id, rank, child, config);
   const int parent_blocking = parent_blocks(comm); /* a new rank has no parent */
-  return finish_child(CALL_REAL(ncclCommGrow, comm, nranks, id, rank, child, config), child, comm, parent_blocking, config);
+  return finish_child(CALL_REAL(ncclCommGrow, comm, nranks, id, rank, child, config), child, comm, parent_blocking,
+                      config);
 }
-TWIN(int, ncclCommGrow, void* comm, int nranks, const nccl_unique_id* id, int rank, void** child, struct nccl_config* config);
+TWIN(int, ncclCommGrow, void* comm, int nranks, const nccl_unique_id* id, int rank, void** child,
+     struct nccl_config* config);
 
 /* ---------------------------------------------------------------- ending */
 
@@ -158,8 +162,8 @@ int ncclCommDestroy(void* comm) {
 }
 TWIN(int, ncclCommDestroy, void* comm);
 
-/* NCCL returns only when its kernels have ended; ours must not keep the stream from it. What the plugin holds is freed by a
- * thread of its own: that waits for the device, where other communicators may be waiting to be aborted as well. */
+/* NCCL returns only when its kernels have ended; ours must not keep the stream from it. What the plugin holds is freed
+ * by a thread of its own: that waits for the device, where other communicators may be waiting to be aborted as well. */
 int ncclCommAbort(void* comm) {
   if (PASS_THROUGH) return REAL(ncclCommAbort)(comm);
   struct state* state = state_remove(comm);

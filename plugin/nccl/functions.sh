@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The list of NCCL's functions (functions.txt), for the compiler and against what NCCL has.
 #
-#   functions.sh generate            FORWARD(name, index) or HERE(name, index) for each, as C and the assembler include it
-#   functions.sh missing FILE...     the functions of a libnccl (nm -D), or of a header (what it declares with a pnccl twin or
-#                                    as NCCL_EXTERN_C __host__), that the list lacks
+#   functions.sh generate          FORWARD(name, index) or HERE(name, index) for each, as C and the assembler include it
+#   functions.sh missing FILE...   the functions of a libnccl (nm -D), or of a header (what it declares with a pnccl
+#                                  twin or as NCCL_EXTERN_C __host__), that the list lacks
 set -eu
 list=$(dirname "$0")/functions.txt
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gather_host.h: set-up's messages for a libnccl whose buffers are host memory, as the tests have one. Such a libnccl says so by
- * exporting
+ * gather_host.h: set-up's messages for a libnccl whose buffers are host memory, as the tests have one. Such a libnccl
+ * says so by exporting
  *
  *   int arfusionHostNcclDone(void* comm);   whether all that was enqueued for `comm` on the NULL stream has ended
  */

@@ -111,7 +111,8 @@ int group_allreduce(const struct allreduce* call, struct state* state) {
 
 /* ---------------------------------------------------------------- the end */
 
-/* Nonblocking communicators whose first allreduce this is. Set up here and now, since NCCL's group belongs to this thread. */
+/* Nonblocking communicators whose first allreduce this is. Set up here and now, since NCCL's group belongs to this
+ * thread. */
 static int kept_set_up(struct kept* kept, int count) {
   struct state** states = calloc((size_t)count, sizeof(struct state*));
   int waiting = 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * group.h: between ncclGroupStart and the outermost ncclGroupEnd of a thread. Allreduces that may be taken are kept back until
- * then: only when a group is complete can be told which of them are the only collective of their communicator, and nothing of
- * a group may run before. Point-to-point calls do not count, since ranks may differ in them.
+ * group.h: between ncclGroupStart and the outermost ncclGroupEnd of a thread. Allreduces that may be taken are kept
+ * back until then: only when a group is complete can be told which of them are the only collective of their
+ * communicator, and nothing of a group may run before. Point-to-point calls do not count, since ranks may differ in
+ * them.
  */
 #ifndef ARFUSION_NCCL_GROUP_H_
 #define ARFUSION_NCCL_GROUP_H_
@@ -31,8 +32,8 @@ void group_note_creation(const struct made* made);
 /* Gives the reference back at the end. NULL is allowed. */
 void group_put_later(struct state* state);
 
-/* Instead of `end` (ncclGroupEnd, or one that only simulates): at the outermost level what was kept back is launched, or left
- * to NCCL, then NCCL's group ends, then what was made is set up. */
+/* Instead of `end` (ncclGroupEnd, or one that only simulates): at the outermost level what was kept back is launched,
+ * or left to NCCL, then NCCL's group ends, then what was made is set up. */
 int group_leave(int (*end)(void* argument), void* argument, int simulated);
 
 #endif

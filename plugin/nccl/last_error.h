@@ -5,7 +5,8 @@
 #ifndef ARFUSION_NCCL_LAST_ERROR_H_
 #define ARFUSION_NCCL_LAST_ERROR_H_
 
-/* This library's error, with its text, or the plugin's; NULL: the text that has been logged with it. Returns `result`. */
+/* This library's error, with its text, or the plugin's; NULL: the text that has been logged with it. Returns
+ * `result`. */
 int last_error_keep(int result, const char* text);
 
 /* The text, if the last error was not NCCL's; else NULL. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl_abi.h: what libarfusion-nccl.so knows of NCCL's C ABI: the functions of functions.txt that are defined here, and those of
- * the real library that it calls. Written with plain types, so that NCCL's header is not needed (nccl_abi_check.c holds it
- * against that header where there is one): results are NCCL's (arfusionResult_t has the same values), data types and operations
- * are ints, communicators and streams are pointers.
+ * nccl_abi.h: what libarfusion-nccl.so knows of NCCL's C ABI: the functions of functions.txt that are defined here, and
+ * those of the real library that it calls. Written with plain types, so that NCCL's header is not needed
+ * (nccl_abi_check.c holds it against that header where there is one): results are NCCL's (arfusionResult_t has the same
+ * values), data types and operations are ints, communicators and streams are pointers.
  */
 #ifndef ARFUSION_NCCL_ABI_H_
 #define ARFUSION_NCCL_ABI_H_
@@ -37,12 +37,14 @@ struct nccl_config {
 #define NCCL_EXPORT __attribute__((visibility("default")))
 
 NCCL_EXPORT int ncclCommInitRank(void** comm, int nranks, nccl_unique_id id, int rank);
-NCCL_EXPORT int ncclCommInitRankConfig(void** comm, int nranks, nccl_unique_id id, int rank, struct nccl_config* config);
+NCCL_EXPORT int ncclCommInitRankConfig(void** comm, int nranks, nccl_unique_id id, int rank,
+                                       struct nccl_config* config);
 NCCL_EXPORT int ncclCommInitRankScalable(void** comm, int nranks, int rank, int nids, nccl_unique_id* ids,
                                          struct nccl_config* config);
 NCCL_EXPORT int ncclCommInitAll(void** comms, int ndev, const int* devs);
 NCCL_EXPORT int ncclCommSplit(void* comm, int color, int key, void** child, struct nccl_config* config);
-NCCL_EXPORT int ncclCommShrink(void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config, int flags);
+NCCL_EXPORT int ncclCommShrink(void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config,
+                               int flags);
 NCCL_EXPORT int ncclCommGrow(void* comm, int nranks, const nccl_unique_id* id, int rank, void** child,
                              struct nccl_config* config);
 NCCL_EXPORT int ncclCommFinalize(void* comm);
@@ -55,7 +57,8 @@ NCCL_EXPORT const char* ncclGetLastError(void* comm);
 
 NCCL_EXPORT int ncclAllReduce(const void* send, void* receive, size_t count, int type, int operation, void* comm,
                               void* stream);
-NCCL_EXPORT int ncclBroadcast(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream);
+NCCL_EXPORT int ncclBroadcast(const void* send, void* receive, size_t count, int type, int root, void* comm,
+                              void* stream);
 NCCL_EXPORT int ncclBcast(void* buffer, size_t count, int type, int root, void* comm, void* stream);
 NCCL_EXPORT int ncclReduce(const void* send, void* receive, size_t count, int type, int operation, int root, void* comm,
                            void* stream);
@@ -64,7 +67,8 @@ NCCL_EXPORT int ncclReduceScatter(const void* send, void* receive, size_t count,
                                   void* stream);
 NCCL_EXPORT int ncclAlltoAll(const void* send, void* receive, size_t count, int type, void* comm, void* stream);
 NCCL_EXPORT int ncclGather(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream);
-NCCL_EXPORT int ncclScatter(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream);
+NCCL_EXPORT int ncclScatter(const void* send, void* receive, size_t count, int type, int root, void* comm,
+                            void* stream);
 NCCL_EXPORT int ncclGroupStart(void);
 NCCL_EXPORT int ncclGroupEnd(void);
 NCCL_EXPORT int ncclGroupSimulateEnd(void* info);

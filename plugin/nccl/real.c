@@ -137,7 +137,8 @@ void* real_resolve(int index, const void* caller) {
   void* function = handle ? dlsym(handle, names[index]) : (void*)not_found;
   if (!function) {
     if (!__atomic_exchange_n(&lacks_logged, 1, __ATOMIC_RELAXED)) {
-      LOG_WARN("the libnccl behind libarfusion-nccl.so is too old to have %s: it returns ncclInvalidUsage", names[index]);
+      LOG_WARN("the libnccl behind libarfusion-nccl.so is too old to have %s: it returns ncclInvalidUsage",
+               names[index]);
     }
     function = (void*)too_old;
   }

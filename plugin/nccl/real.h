@@ -7,8 +7,8 @@
  *   3. the folders that the calling object (the program, or the library that called) searches for its libraries
  *   4. wherever the loader finds libnccl.so.2
  *
- * What is found must be an NCCL and must not be this library. If nothing is, one line says what was tried, and every function
- * of NCCL returns ncclSystemError from then on.
+ * What is found must be an NCCL and must not be this library. If nothing is, one line says what was tried, and every
+ * function of NCCL returns ncclSystemError from then on.
  */
 #ifndef ARFUSION_NCCL_REAL_H_
 #define ARFUSION_NCCL_REAL_H_
@@ -27,8 +27,9 @@ enum real_index {
 /* Where each function is; NULL until it was looked for. Also read by forward.S. */
 extern void* forward_slots[REAL_COUNT];
 
-/* The function, looked for on behalf of code at `caller`. Never NULL: what is not there is replaced by something that returns
- * ncclSystemError, or ncclInvalidUsage where there is a libnccl that is too old to have it. Also called by forward.S. */
+/* The function, looked for on behalf of code at `caller`. Never NULL: what is not there is replaced by something that
+ * returns ncclSystemError, or ncclInvalidUsage where there is a libnccl that is too old to have it. Also called by
+ * forward.S. */
 void* real_resolve(int index, const void* caller);
 
 /* Whether there is a libnccl. */
@@ -45,8 +46,8 @@ static inline void* real_get(int index, const void* caller) {
 /* The real function of this name, with the type that nccl_abi.h declares. */
 #define REAL(name) ((__typeof__(&name))real_get(REAL_##name, __builtin_return_address(0)))
 
-/* Counts up while a real function runs that may call NCCL's functions itself: what comes in then only passes through. Of this
- * thread. */
+/* Counts up while a real function runs that may call NCCL's functions itself: what comes in then only passes through.
+ * Of this thread. */
 extern _Thread_local int real_depth;
 #define CALL_REAL(name, ...)                            \
   __extension__({                                       \

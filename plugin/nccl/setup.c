@@ -52,8 +52,8 @@ static void server_start(void) {
   if (library->is_host == host_memory) {
     server.library = library;
   } else {
-    LOG_WARN("NCCL runs on %s, the plugin's device is the %s: everything is left to NCCL", host_memory ? "the host" : "GPUs",
-             library->is_host ? "host" : "GPU");
+    LOG_WARN("NCCL runs on %s, the plugin's device is the %s: everything is left to NCCL",
+             host_memory ? "the host" : "GPUs", library->is_host ? "host" : "GPU");
   }
 }
 
@@ -92,9 +92,9 @@ static arfusionResult_t hellos_check(const struct hello* all, int nranks, int* u
   *usable = 1;
   for (int r = 0; r < nranks; ++r) {
     if (all[r].magic != hello_magic || all[r].version != HELLO_VERSION || all[r].rank != r) {
-      return error_set(arfusionInvalidUsage,
-                       "rank %d of %d does not run this version of libarfusion-nccl.so: all ranks must load it, or none", r,
-                       nranks);
+      return error_set(
+          arfusionInvalidUsage,
+          "rank %d of %d does not run this version of libarfusion-nccl.so: all ranks must load it, or none", r, nranks);
     }
     *usable &= all[r].usable;
   }
@@ -116,7 +116,8 @@ static arfusionResult_t comm_create(struct state* state, int rank) {
   int usable;
   FORWARD_IF_ERROR(hello_exchange(gather, rank, own->library != NULL, &usable));
   if (!usable) {
-    LOG_INFO(ARFUSION_LOG_INIT, "rank %d of %d: a rank has no plugin, everything is left to NCCL", rank, gather->nranks);
+    LOG_INFO(ARFUSION_LOG_INIT, "rank %d of %d: a rank has no plugin, everything is left to NCCL", rank,
+             gather->nranks);
     leave_to_nccl(state, STATS_NO_PLUGIN);
     return arfusionSuccess;
   }
@@ -128,7 +129,8 @@ static arfusionResult_t comm_create(struct state* state, int rank) {
                                          .opaque = gather,
                                          .allGather = nccl_gather_run};
   state->plugin = own->library->plugin;
-  if (state->plugin->commInit(own->library->ctx, gather->dev, &config, &bootstrap, &state->plugin_comm) != arfusionSuccess) {
+  if (state->plugin->commInit(own->library->ctx, gather->dev, &config, &bootstrap, &state->plugin_comm) !=
+      arfusionSuccess) {
     /* The plugin has said why. It fails alike on all ranks; unless the all-gather did, NCCL goes on without it. */
     if (gather->stuck) return error_keep(arfusionRemoteError, state->plugin->getLastError());
     LOG_INFO(ARFUSION_LOG_INIT, "rank %d of %d: everything is left to NCCL", rank, gather->nranks);
@@ -198,7 +200,8 @@ static void* setup_thread_run(void* argument) {
 
 int setup_run_all(struct state** states, int count) {
   struct setup_thread* threads = calloc((size_t)count, sizeof *threads);
-  int result = threads ? NCCL_SUCCESS : error_set(arfusionSystemError, "out of memory to set %d communicators up", count);
+  int result =
+      threads ? NCCL_SUCCESS : error_set(arfusionSystemError, "out of memory to set %d communicators up", count);
   for (int i = 0; threads && i < count; ++i) {
     threads[i].state = states[i];
     threads[i].started = pthread_create(&threads[i].thread, NULL, setup_thread_run, &threads[i]) == 0;

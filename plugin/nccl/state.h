@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * state.h: what is kept beside each ncclComm_t, found by its pointer. It is dropped when the communicator is destroyed or
- * aborted, since NCCL uses pointers again; who works with it holds a reference, so that an abort from another thread takes
- * nothing away.
+ * state.h: what is kept beside each ncclComm_t, found by its pointer. It is dropped when the communicator is destroyed
+ * or aborted, since NCCL uses pointers again; who works with it holds a reference, so that an abort from another thread
+ * takes nothing away.
  */
 #ifndef ARFUSION_NCCL_STATE_H_
 #define ARFUSION_NCCL_STATE_H_
@@ -50,18 +50,19 @@ struct state* state_get(void* nccl);
 /* Forgets the pointer. The caller gets the state with a reference; NULL: there was none. */
 struct state* state_remove(void* nccl);
 
-/* Gives a reference back; the last one ends the plugin's communicator, once its enqueued work has ended. NULL is allowed. The
- * one that state_remove gave goes back after NCCL's communicator is gone. */
+/* Gives a reference back; the last one ends the plugin's communicator, once its enqueued work has ended. NULL is
+ * allowed. The one that state_remove gave goes back after NCCL's communicator is gone. */
 void state_put(struct state* state);
 
 /* The same by a thread of its own, where that may take long. */
 void state_put_aside(struct state* state);
 
-/* What ncclCommGetAsyncError is to say: that set-up or the first allreduce failed, or why the plugin's communicator did. */
+/* What ncclCommGetAsyncError is to say: that set-up or the first allreduce failed, or why the plugin's communicator
+ * did. */
 int state_error(const struct state* state);
 
-/* NCCL is making a child of a parent that does not block, and will write it to *place (the application's, until then). 0: out
- * of memory. */
+/* NCCL is making a child of a parent that does not block, and will write it to *place (the application's, until then).
+ * 0: out of memory. */
 int state_expect_child(struct state* parent, void** place, int blocking);
 
 /* NCCL says that the parent is ready: its children have been written, and are set up at their first allreduce. */

@@ -19,7 +19,8 @@ enum stats_reason {
   STATS_NO_PLUGIN,                         /* its communicator was set up without the plugin */
   STATS_NOT_SERVED,                        /* a communicator that was not set up here, or has ended */
   STATS_NOTHING_TO_DO,                     /* count 0 */
-  STATS_INVALID,                           /* NCCL's to refuse: a buffer or the communicator is NULL, or too large a count */
+  /* NCCL's to refuse: a buffer or the communicator is NULL, or too large a count */
+  STATS_INVALID,
   STATS_REASONS
 };
 

@@ -14,7 +14,8 @@ declared=$(grep -o 'arfusion[A-Z][A-Za-z]*(' include/arfusion.h | tr -d '(' | so
 recorded=$(sed -n 's/^ \([A-Za-z_]*\)@.*/\1/p' plugin/packaging/debian/libarfusion1.symbols | sort)
 [ "$recorded" = "$declared" ] ||
   fail "not as debian/libarfusion1.symbols has it: $(printf '%s\n' "$recorded" "$declared" | sort | uniq -u)"
-for object in "$B/libarfusion-plugin.so" "$B/libarfusion.so.1" "$B/libarfusion-nccl.so" "$B/arfusion-bench" "$B/arfusion-topo"; do
+for name in libarfusion-plugin.so libarfusion.so.1 libarfusion-nccl.so arfusion-bench arfusion-topo; do
+  object=$B/$name
   [ -e "$object" ] || fail "$object is not there"
   if ldd "$object" | grep -E 'libcuda\.|libcudart|libnvidia|libnccl'; then fail "$object links the libraries above"; fi
 done

@@ -107,11 +107,21 @@ static inline void memory_plan(void) {
     memcpy(&bits, &total, sizeof bits);
     want_sum[i] = (uint16_t)(bits >> 16);
   }
-  const struct kernel_op op = {.pattern = arfusionPatternResidualRmsNorm, .dtype = arfusionBfloat16,
-                               .gamma_dtype = arfusionBfloat16, .tokens = TOKENS, .hidden = HIDDEN,
-                               .input_stride = HIDDEN, .residual_in_stride = HIDDEN, .residual_out_stride = HIDDEN,
-                               .norm_out_stride = HIDDEN, .input = want_sum, .residual_in = all_residual, .gamma = all_gamma,
-                               .residual_out = want_residual, .norm_out = want_norm, .eps = 1e-5f};
+  const struct kernel_op op = {.pattern = arfusionPatternResidualRmsNorm,
+                               .dtype = arfusionBfloat16,
+                               .gamma_dtype = arfusionBfloat16,
+                               .tokens = TOKENS,
+                               .hidden = HIDDEN,
+                               .input_stride = HIDDEN,
+                               .residual_in_stride = HIDDEN,
+                               .residual_out_stride = HIDDEN,
+                               .norm_out_stride = HIDDEN,
+                               .input = want_sum,
+                               .residual_in = all_residual,
+                               .gamma = all_gamma,
+                               .residual_out = want_residual,
+                               .norm_out = want_norm,
+                               .eps = 1e-5f};
   host_epilogue(&op);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_check_cuda.c: ARFUSION_CHECK and ARFUSION_COUNT_NAN on GPUs: what the ranks were asked for is compared in eager calls
- * and in graph replays, and NaNs are counted where they came in. Two ranks, on one GPU or two, driven by one thread.
+ * test_check_cuda.c: ARFUSION_CHECK and ARFUSION_COUNT_NAN on GPUs: what the ranks were asked for is compared in eager
+ * calls and in graph replays, and NaNs are counted where they came in. Two ranks, on one GPU or two, driven by one
+ * thread.
  */
 #include "test/gpu/ranks.h"
 
@@ -89,7 +90,8 @@ static void test_agree(void* ctx, int kernels) {
   }
   streams_sync();
   outputs_clear();
-  for (int r = 0; r < RANKS; ++r) ok &= enqueue(r, TOKENS, ARFUSION_FLAG_DEPENDENT_LAUNCH | ARFUSION_FLAG_EARLY_TRIGGER);
+  for (int r = 0; r < RANKS; ++r)
+    ok &= enqueue(r, TOKENS, ARFUSION_FLAG_DEPENDENT_LAUNCH | ARFUSION_FLAG_EARLY_TRIGGER);
   streams_sync();
   expect(ok && rows_right(TOKENS), "eager operations of ranks that agree");
   for (int r = 0; r < RANKS; ++r) {
@@ -115,7 +117,8 @@ static void test_disagree(void* ctx) {
   for (int r = 0; r < RANKS; ++r) enqueue(r, 4 + r, 0);
   streams_sync();
   const double elapsed = seconds() - start;
-  expect(told("tokens is 4 on rank 0, 5 on rank 1", "tokens is 5 on rank 1, 4 on rank 0"), "ranks that disagree are told");
+  expect(told("tokens is 4 on rank 0, 5 on rank 1", "tokens is 5 on rank 1, 4 on rank 0"),
+         "ranks that disagree are told");
   expect(elapsed < 0.5, "at once");
   expect(rows_are(memory[0].norm, want_norm, 0) && rows_are(memory[1].norm, want_norm, 0), "nothing is written");
   close_comms();
@@ -148,8 +151,9 @@ static void test_missing(void* ctx) {
   const double elapsed = seconds() - start;
   plugin->commGetAsyncError(comms[0], &async, text, sizeof text);
   printf("  after %.1f s: %s\n", elapsed, text);
-  expect(async == arfusionRemoteError && strstr(text, "rank 0 waited for rank 1") && strstr(text, "what it was asked for"),
-         "a call that a rank does not make is missed");
+  expect(
+      async == arfusionRemoteError && strstr(text, "rank 0 waited for rank 1") && strstr(text, "what it was asked for"),
+      "a call that a rank does not make is missed");
   expect(elapsed > LIMIT - 0.2 && elapsed < LIMIT + 2, "at the time limit");
   close_comms();
 }
@@ -158,8 +162,8 @@ static int counters_are(int r, uint64_t inputs, uint64_t residuals, uint64_t out
   arfusionStats_t stats = {.size = sizeof stats};
   CHECK(plugin->commGetStats(comms[r], &stats));
   if (stats.nanInputs == inputs && stats.nanResiduals == residuals && stats.nanOutputs == outputs) return 1;
-  printf("  rank %d: %llu, %llu, %llu\n", r, (unsigned long long)stats.nanInputs, (unsigned long long)stats.nanResiduals,
-         (unsigned long long)stats.nanOutputs);
+  printf("  rank %d: %llu, %llu, %llu\n", r, (unsigned long long)stats.nanInputs,
+         (unsigned long long)stats.nanResiduals, (unsigned long long)stats.nanOutputs);
   return 0;
 }
 

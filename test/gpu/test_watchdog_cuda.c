@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_watchdog_cuda.c: a rank's process is killed, stopped, aborts or no longer calls, while both ranks make eager calls or
- * replay graphs. The other one is let go within the time limit, says why, fails fast from then on (replays too), gets its
- * device memory back, keeps a second communicator that nobody has harmed, and makes a new one with another process.
+ * test_watchdog_cuda.c: a rank's process is killed, stopped, aborts or no longer calls, while both ranks make eager
+ * calls or replay graphs. The other one is let go within the time limit, says why, fails fast from then on (replays
+ * too), gets its device memory back, keeps a second communicator that nobody has harmed, and makes a new one with
+ * another process.
  *
  *   test_watchdog_cuda [SECONDS [SEED]]    all faults once; with SECONDS, again at other moments until then
  *

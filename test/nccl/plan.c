@@ -62,7 +62,8 @@ static void call_draw(struct plan_call* call, struct random* random, int comm) {
 
 /* Whether arfusion does it, if it is alone. */
 static int can_be_taken(const struct plan_call* call) {
-  return call->operation == PLAN_ALL_REDUCE && call->reduction == arfusionSum && call->type != arfusionInt32 && call->count > 0;
+  return call->operation == PLAN_ALL_REDUCE && call->reduction == arfusionSum && call->type != arfusionInt32 &&
+         call->count > 0;
 }
 
 static int collectives_of(const struct plan_step* step, int comm) {
@@ -92,7 +93,8 @@ static void calls_predict(struct plan* plan, const struct world* world, const st
 
 /* ---------------------------------------------------------------- communicators */
 
-static void create_draw(struct plan* plan, struct world* world, struct random* random, struct plan_step* step, int comm) {
+static void create_draw(struct plan* plan, struct world* world, struct random* random, struct plan_step* step,
+                        int comm) {
   step->kind = PLAN_CREATE;
   step->comm = comm;
   step->blocking = draw(random, 3) > 0;
@@ -101,8 +103,8 @@ static void create_draw(struct plan* plan, struct world* world, struct random* r
   memcpy(world->members[comm], step->members, sizeof step->members);
 }
 
-static void split_draw(struct plan* plan, struct world* world, struct random* random, struct plan_step* step, int parent,
-                       int comm) {
+static void split_draw(struct plan* plan, struct world* world, struct random* random, struct plan_step* step,
+                       int parent, int comm) {
   const int parity = (int)draw(random, 2);
   step->kind = PLAN_SPLIT;
   step->parent = parent;

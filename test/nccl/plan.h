@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plan.h: random sequences of NCCL calls, the same on all ranks, and what a model says of them: which calls reach NCCL, and
- * what ends in every buffer.
+ * plan.h: random sequences of NCCL calls, the same on all ranks, and what a model says of them: which calls reach NCCL,
+ * and what ends in every buffer.
  */
 #ifndef ARFUSION_TEST_NCCL_PLAN_H_
 #define ARFUSION_TEST_NCCL_PLAN_H_

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * stream_plugin.c: the plugin on the host device, with the mock's streams in the place of CUDA's: enqueue returns at once, and
- * the operation runs on its stream, as it would on a GPU.
+ * stream_plugin.c: the plugin on the host device, with the mock's streams in the place of CUDA's: enqueue returns at
+ * once, and the operation runs on its stream, as it would on a GPU.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -64,7 +64,8 @@ static void operation_run(void* argument) {
   pthread_mutex_unlock(&comm->mutex);
 }
 
-static arfusionResult_t stream_enqueue(void* opaque, const arfusionRequest_t* request, void* stream, arfusionRoute_t* route) {
+static arfusionResult_t stream_enqueue(void* opaque, const arfusionRequest_t* request, void* stream,
+                                       arfusionRoute_t* route) {
   struct comm* comm = opaque;
   arfusionResult_t result = host->route(comm->own, request, route);
   if (result != arfusionSuccess || route->algorithm == arfusionAlgoNone) return result;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_nccl_random.c: random sequences of NCCL calls through libarfusion-nccl.so, compared with a model (plan.h): what ends in
- * every buffer, and how many allreduces reach NCCL.
+ * test_nccl_random.c: random sequences of NCCL calls through libarfusion-nccl.so, compared with a model (plan.h): what
+ * ends in every buffer, and how many allreduces reach NCCL.
  *
  *   test_nccl_random [SEQUENCES [SEED]]     the default is 1000 from seed 1
  */
@@ -78,7 +78,8 @@ static float expected_of(const struct pending* pending, int rank, size_t i) {
   switch (call->operation) {
     case PLAN_ALL_REDUCE: return reduced(pending, i);
     case PLAN_BROADCAST: return input_of(member(pending->members, 0), pending->tag, i);
-    case PLAN_ALL_GATHER: return input_of(member(pending->members, (int)(i / call->count)), pending->tag, i % call->count);
+    case PLAN_ALL_GATHER:
+      return input_of(member(pending->members, (int)(i / call->count)), pending->tag, i % call->count);
     case PLAN_REDUCE_SCATTER: return reduced(pending, (size_t)own * call->count + i);
     case PLAN_EXCHANGE: return input_of(member(pending->members, (own + n - 1) % n), pending->tag, i);
   }
@@ -142,7 +143,8 @@ static int call_one(struct rank* own, int rank, const struct plan_call* call, in
     case PLAN_ALL_REDUCE:
       return (call->twin ? pncclAllReduce : ncclAllReduce)(pending->send, pending->receive, call->count, call->type,
                                                            reduction_of(call, comm), comm, stream);
-    case PLAN_BROADCAST: return ncclBroadcast(pending->send, pending->receive, call->count, call->type, 0, comm, stream);
+    case PLAN_BROADCAST:
+      return ncclBroadcast(pending->send, pending->receive, call->count, call->type, 0, comm, stream);
     case PLAN_ALL_GATHER: return ncclAllGather(pending->send, pending->receive, call->count, call->type, comm, stream);
     case PLAN_REDUCE_SCATTER:
       return ncclReduceScatter(pending->send, pending->receive, call->count, call->type, arfusionSum, comm, stream);
@@ -223,7 +225,8 @@ static void step_make(struct run* run, int index, int number) {
   if (step->in_group) check_made(ncclGroupEnd());
   FOR_RANKS(r) {
     struct rank* own = &run->ranks[r];
-    if (step->kind == PLAN_SPLIT && own->members[step->parent]) CHECK(support_wait(own->comms[step->parent]) == NCCL_SUCCESS);
+    if (step->kind == PLAN_SPLIT && own->members[step->parent])
+      CHECK(support_wait(own->comms[step->parent]) == NCCL_SUCCESS);
     own->members[step->comm] = step->members[r];
   }
   FOR_RANKS(r) {
@@ -286,8 +289,8 @@ static uint64_t sequence_run(uint64_t seed) {
   }
   CHECK(mockCommunicators() == 0);
   if (mockAllReduces() - before != plan.forwarded) {
-    fprintf(stderr, "%llu allreduces reached NCCL, %llu by the model\n", (unsigned long long)(mockAllReduces() - before),
-            (unsigned long long)plan.forwarded);
+    fprintf(stderr, "%llu allreduces reached NCCL, %llu by the model\n",
+            (unsigned long long)(mockAllReduces() - before), (unsigned long long)plan.forwarded);
     support_fail(__FILE__, __LINE__, "as many allreduces reach NCCL as the model says");
   }
   return plan.taken;

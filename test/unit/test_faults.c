@@ -291,7 +291,8 @@ static int count_files(const char* folder, const char* name) {
 }
 
 struct left_over {
-  int descriptors, mappings, shared_files; /* sockets, and the names at which ranks meet, last as long as a descriptor */
+  /* sockets, and the names at which ranks meet, last as long as a descriptor */
+  int descriptors, mappings, shared_files;
   size_t heap;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_net_collective.c: the collective network for NCCL, through its table: every data type and operation against a plain
- * reference, on 1 to 5 ranks, in place or not; windows and parts of all-gather and reduce-scatter; several operations at
- * once; ranks that leave, are killed or never come. Ranks are threads, the killed one a process.
+ * test_net_collective.c: the collective network for NCCL, through its table: every data type and operation against a
+ * plain reference, on 1 to 5 ranks, in place or not; windows and parts of all-gather and reduce-scatter; several
+ * operations at once; ranks that leave, are killed or never come. Ranks are threads, the killed one a process.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -266,7 +266,8 @@ static arfusionResult_t play_windows(struct world* world, int rank, void* comm) 
     const size_t each = (1 + support_random(&shared, round % 4 == 0 ? 300000 : 3000)) * 4;
     const size_t total = each * (size_t)world->nranks;
     const size_t begin = support_random(&shared, (uint32_t)total / 4) * 4;
-    const size_t bytes = round % 5 == 0 ? total - begin : support_random(&shared, (uint32_t)(total - begin) / 4 + 1) * 4;
+    const size_t bytes =
+        round % 5 == 0 ? total - begin : support_random(&shared, (uint32_t)(total - begin) / 4 + 1) * 4;
     const size_t mine = each * (size_t)rank; /* where this rank's share and the window meet */
     const size_t from = mine > begin ? mine : begin;
     const size_t to = mine + each < begin + bytes ? mine + each : begin + bytes;

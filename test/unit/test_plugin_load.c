@@ -166,8 +166,10 @@ static void names_are_looked_up_beside_the_program(void** state) {
     if (chdir("/")) fail();
     loads(name, file); /* from any folder */
   }
-  shell("cd '%s' && rm libarfusion-plugin-lookup*.so ../libarfusion-plugin-lookup*.so ../lib/libarfusion-plugin-lookup*.so",
-        beside);
+  shell(
+      "cd '%s' && rm libarfusion-plugin-lookup*.so ../libarfusion-plugin-lookup*.so "
+      "../lib/libarfusion-plugin-lookup*.so",
+      beside);
 }
 
 static void a_broken_file_is_not_passed_over(void** state) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * allocator.c: a preloaded allocator, as tcmalloc and jemalloc are: memory of one object's malloc must not reach another one's
- * free, which a library opened with RTLD_DEEPBIND would bring about. Blocks begin with a mark, and free ends the process
- * where it is missing.
+ * allocator.c: a preloaded allocator, as tcmalloc and jemalloc are: memory of one object's malloc must not reach
+ * another one's free, which a library opened with RTLD_DEEPBIND would bring about. Blocks begin with a mark, and free
+ * ends the process where it is missing.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -63,4 +63,6 @@ void* realloc(void* block, size_t bytes) {
 
 void* memalign(size_t alignment, size_t bytes) { return block_make(alignment < 16 ? 16 : alignment, bytes); }
 void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
-int posix_memalign(void** block, size_t alignment, size_t bytes) { return (*block = memalign(alignment, bytes)) ? 0 : 12; }
+int posix_memalign(void** block, size_t alignment, size_t bytes) {
+  return (*block = memalign(alignment, bytes)) ? 0 : 12;
+}

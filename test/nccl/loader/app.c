@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * app.c: an NCCL application that knows nothing of arfusion, for test/cli/nccl_loader.sh: two ranks in one thread, one allreduce
- * of 100 floats. Linked with a libnccl, or (OPENS_BY_HAND) given one's path. Prints NCCL's version and the sum, or the results
- * of calls that must not succeed.
+ * app.c: an NCCL application that knows nothing of arfusion, for test/cli/nccl_loader.sh: two ranks in one thread, one
+ * allreduce of 100 floats. Linked with a libnccl, or (OPENS_BY_HAND) given one's path. Prints NCCL's version and the
+ * sum, or the results of calls that must not succeed.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mock_collective.c: the mock's operations. Each rank's waits on its stream until all ranks' are there; the last one to come
- * computes for all.
+ * mock_collective.c: the mock's operations. Each rank's waits on its stream until all ranks' are there; the last one to
+ * come computes for all.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,15 @@
 #include "plugin/tools/bench/number.h"
 #include "test/nccl/mock/mock_internal.h"
 
-MOCK_API int ncclAllReduce(const void* send, void* receive, size_t count, int type, int operation, void* comm, void* stream);
+MOCK_API int ncclAllReduce(const void* send, void* receive, size_t count, int type, int operation, void* comm,
+                           void* stream);
 MOCK_API int ncclBroadcast(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream);
 MOCK_API int ncclBcast(void* buffer, size_t count, int type, int root, void* comm, void* stream);
 MOCK_API int ncclReduce(const void* send, void* receive, size_t count, int type, int operation, int root, void* comm,
                         void* stream);
 MOCK_API int ncclAllGather(const void* send, void* receive, size_t count, int type, void* comm, void* stream);
-MOCK_API int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int operation, void* comm, void* stream);
+MOCK_API int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int operation, void* comm,
+                               void* stream);
 MOCK_API int ncclSend(const void* send, size_t count, int type, int peer, void* comm, void* stream);
 MOCK_API int ncclRecv(void* receive, size_t count, int type, int peer, void* comm, void* stream);
 
@@ -102,7 +104,8 @@ static void compute(const struct mock_clique* clique, const struct mock_meeting*
     float* sum = reduce(clique, meeting, shape->count * shares);
     for (int r = 0; r < nranks; ++r) {
       if (kind == REDUCE && r != shape->root) continue;
-      store(shape->type, sum + (kind == REDUCE_SCATTER ? shape->count * (size_t)r : 0), shape->count, meeting->receive[r]);
+      store(shape->type, sum + (kind == REDUCE_SCATTER ? shape->count * (size_t)r : 0), shape->count,
+            meeting->receive[r]);
     }
     free(sum);
   }
@@ -122,7 +125,8 @@ static void run_collective(struct mock_clique* clique, struct operation* operati
   }
   if (clique->aborted[operation->rank]) return;
   if (meeting->arrived == 0) meeting->shape = operation->shape;
-  if (memcmp(&meeting->shape, &operation->shape, sizeof meeting->shape)) mock_die("ranks do not call the same operation");
+  if (memcmp(&meeting->shape, &operation->shape, sizeof meeting->shape))
+    mock_die("ranks do not call the same operation");
   meeting->send[operation->rank] = operation->send;
   meeting->receive[operation->rank] = operation->receive;
   if (++meeting->arrived == clique->nranks) {
@@ -153,7 +157,8 @@ static void run_receive(struct mock_clique* clique, struct operation* operation)
   const size_t bytes = operation->shape.count * size_of(operation->shape.type);
   for (;;) {
     struct mock_message** at = &clique->messages;
-    while (*at && ((*at)->from != operation->shape.root || (*at)->to != operation->rank || (*at)->number != operation->number)) {
+    while (*at && ((*at)->from != operation->shape.root || (*at)->to != operation->rank ||
+                   (*at)->number != operation->number)) {
       at = &(*at)->next;
     }
     struct mock_message* message = *at;
@@ -207,7 +212,8 @@ static int call(int kind, const void* send, void* receive, size_t count, int typ
   if (mock_comm_check(comm)) return NCCL_INVALID_ARGUMENT;
   if (type < 0 || type > arfusionFloat8e5m2) return mock_error(NCCL_INVALID_ARGUMENT, "invalid data type");
   if (count == 0) return NCCL_SUCCESS;
-  if ((!send && kind != RECEIVE) || (!receive && kind != SEND)) return mock_error(NCCL_INVALID_ARGUMENT, "a buffer is NULL");
+  if ((!send && kind != RECEIVE) || (!receive && kind != SEND))
+    return mock_error(NCCL_INVALID_ARGUMENT, "a buffer is NULL");
   if (kind == ALL_REDUCE) atomic_fetch_add(&all_reduces, 1);
   struct operation* operation = malloc(sizeof *operation);
   if (!operation) mock_die("out of memory");
@@ -217,7 +223,9 @@ static int call(int kind, const void* send, void* receive, size_t count, int typ
                                   .clique = comm->clique,
                                   .rank = comm->rank,
                                   .stream = stream ? stream : comm->stream};
-  operation->number = kind == SEND ? ++comm->sends[root] : kind == RECEIVE ? ++comm->receives[root] : ++comm->operations;
+  operation->number = kind == SEND      ? ++comm->sends[root]
+                      : kind == RECEIVE ? ++comm->receives[root]
+                                        : ++comm->operations;
   mock_clique_get(comm->clique);
   if (!mock_group_is_open()) {
     mockStreamRun(operation->stream, operation_run, operation);
@@ -241,7 +249,8 @@ int ncclBcast(void* buffer, size_t count, int type, int root, void* comm, void* 
   return call(BROADCAST, buffer, buffer, count, type, 0, root, comm, stream);
 }
 
-int ncclReduce(const void* send, void* receive, size_t count, int type, int operation, int root, void* comm, void* stream) {
+int ncclReduce(const void* send, void* receive, size_t count, int type, int operation, int root, void* comm,
+               void* stream) {
   return call(REDUCE, send, receive, count, type, operation, root, comm, stream);
 }
 
@@ -249,7 +258,8 @@ int ncclAllGather(const void* send, void* receive, size_t count, int type, void*
   return call(ALL_GATHER, send, receive, count, type, 0, 0, comm, stream);
 }
 
-int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int operation, void* comm, void* stream) {
+int ncclReduceScatter(const void* send, void* receive, size_t count, int type, int operation, void* comm,
+                      void* stream) {
   return call(REDUCE_SCATTER, send, receive, count, type, operation, 0, comm, stream);
 }
 

@@ -14,7 +14,8 @@ MOCK_API int ncclCommInitRankScalable(void** comm, int nranks, int rank, int nid
                                       struct nccl_config* config);
 MOCK_API int ncclCommInitAll(void** comms, int ndev, const int* devs);
 MOCK_API int ncclCommSplit(void* comm, int color, int key, void** child, struct nccl_config* config);
-MOCK_API int ncclCommShrink(void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config, int flags);
+MOCK_API int ncclCommShrink(void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config,
+                            int flags);
 MOCK_API int ncclCommGrow(void* comm, int nranks, const nccl_unique_id* id, int rank, void** child,
                           struct nccl_config* config);
 MOCK_API int ncclCommFinalize(void* comm);
@@ -238,14 +239,18 @@ static int init_rank(void** place, int nranks, const nccl_unique_id* id, int ran
   return is_formed(comm, blocking) ? NCCL_SUCCESS : NCCL_IN_PROGRESS;
 }
 
-int ncclCommInitRank(void** comm, int nranks, nccl_unique_id id, int rank) { return init_rank(comm, nranks, &id, rank, 1); }
+int ncclCommInitRank(void** comm, int nranks, nccl_unique_id id, int rank) {
+  return init_rank(comm, nranks, &id, rank, 1);
+}
 
 int ncclCommInitRankConfig(void** comm, int nranks, nccl_unique_id id, int rank, struct nccl_config* config) {
   return init_rank(comm, nranks, &id, rank, blocking_of(config, 1));
 }
 
-int ncclCommInitRankScalable(void** comm, int nranks, int rank, int nids, nccl_unique_id* ids, struct nccl_config* config) {
-  return nids < 1 ? mock_error(NCCL_INVALID_ARGUMENT, "nId < 1") : init_rank(comm, nranks, ids, rank, blocking_of(config, 1));
+int ncclCommInitRankScalable(void** comm, int nranks, int rank, int nids, nccl_unique_id* ids,
+                             struct nccl_config* config) {
+  return nids < 1 ? mock_error(NCCL_INVALID_ARGUMENT, "nId < 1")
+                  : init_rank(comm, nranks, ids, rank, blocking_of(config, 1));
 }
 
 int ncclCommInitAll(void** comms, int ndev, const int* devs) {
@@ -307,7 +312,8 @@ int ncclCommShrink(void* opaque, int* excluded, int nexcluded, void** child, str
 }
 
 /* Unlike NCCL's, it needs the id on every rank. */
-int ncclCommGrow(void* opaque, int nranks, const nccl_unique_id* id, int rank, void** child, struct nccl_config* config) {
+int ncclCommGrow(void* opaque, int nranks, const nccl_unique_id* id, int rank, void** child,
+                 struct nccl_config* config) {
   struct mock_comm* comm = opaque;
   return init_rank(child, nranks, id, comm ? comm->rank : rank, blocking_of(config, comm ? comm->blocking : 1));
 }
