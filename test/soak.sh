@@ -10,9 +10,10 @@ set -u
 : "${B:=build}"
 end=$((SECONDS + ${1:-3600})) passed=0
 
-turn() { # turn SECONDS COMMAND...: exit 77 counts as nothing
+turn() { # turn LIMIT COMMAND...: if there is time; exit 77 counts as nothing
   local limit=$1 status=0
   shift
+  [ $SECONDS -lt $end ] || return 0
   echo "== $* ($((end - SECONDS)) s left)"
   timeout -k 10 "$limit" "$@" || status=$?
   case $status in
@@ -23,12 +24,12 @@ turn() { # turn SECONDS COMMAND...: exit 77 counts as nothing
 }
 
 while [ $SECONDS -lt $end ]; do
-  left=$((end - SECONDS))
-  turn 900 "$B/test/unit/test_soak" $((left < 300 ? left : 300))
+  turn 600 "$B/test/unit/test_soak" $(((end - SECONDS) / 10 + 5))
   turn 400 "$B/test/unit/test_faults" 1000 $RANDOM
   [ -x "$B/test/gpu/test_soak_cuda" ] || continue
   for ranks in 2 4 8 16; do turn 450 "$B/test/gpu/test_soak_cuda" 20000 $RANDOM $ranks; done
   turn 450 "$B/test/gpu/test_soak_cuda" 20000 $RANDOM 2 processes
-  turn 400 "$B/test/gpu/test_watchdog_cuda" 120
+  turn 450 "$B/test/gpu/test_communicators_cuda" 60 $RANDOM
+  turn 400 "$B/test/gpu/test_watchdog_cuda" 0 $RANDOM
 done
 echo "$passed passed, 0 failed"

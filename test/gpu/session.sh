@@ -95,6 +95,7 @@ step soak-16 240 "$B/test/gpu/test_soak_cuda" 5000 16 16
 step2 soak-processes 240 "$B/test/gpu/test_soak_cuda" 20000 2 2 processes
 step2 topology 60 "$B/test/gpu/test_topo_cuda"
 step2 topo 240 bash test/gpu/topo.sh "$logs/topo"
+step communicators 150 "$B/test/gpu/test_communicators_cuda" 60
 step check 120 "$B/test/gpu/test_check_cuda"
 step2 watchdog 240 "$B/test/gpu/test_watchdog_cuda"
 step2 plugin 120 "$B/test/gpu/test_plugin_cuda"
@@ -116,6 +117,7 @@ for hidden in 1024 2048 4096 7168 8192; do # dtype0 is fp16, dtype1 bf16
     step2 flashinfer-$hidden-$dtype 590 bash test/gpu/flashinfer.sh run -k "$hidden and $dtype and not offset"
   done
 done
+step2 soak-long 595 bash test/soak.sh 420
 step2 kernel-times 60 "$B/test/gpu/bench_kernels"
 step2 perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
 step2 quant 150 bash -c quant

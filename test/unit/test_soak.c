@@ -20,13 +20,10 @@
 #include <unistd.h>
 
 #include "test/gpu/limit.h"
-#include "test/gpu/plan.h"
+#include "test/gpu/soak.h"
 #include "test/unit/support.h"
 
 #define MOST_RANKS 8
-#define MOST_OPERATIONS 24
-#define ARENA_BYTES ((size_t)2 << 20)
-#define MOST_ELEMENTS 20000
 #define TIMEOUT_SECONDS 1
 #define WARM_UP 6 /* generations after which memory must stay as it is */
 
@@ -50,10 +47,8 @@ struct generation {
   arfusionUniqueId_t id;
   int nranks, passes, victim; /* victim: -1, or who is killed; then there are more passes than can be done */
   uint32_t agreed;            /* what all ranks draw from */
-  struct plan plan;           /* its arenas: what must come of the operations */
-  unsigned char* initial[MOST_RANKS];
-  size_t at[MOST_OPERATIONS + 1][MOST_RANKS]; /* where an operation's part of an arena begins */
-  unsigned char* work;        /* [nranks][ARENA_BYTES] */
+  struct soak soak;
+  unsigned char* work;        /* [nranks][SOAK_ARENA_BYTES] */
   struct shared* shared;
 };
 
@@ -70,58 +65,21 @@ static void* shared_memory(size_t bytes) {
 
 /* ---------------------------------------------------------------- operations */
 
-static void generation_plan(struct generation* g) {
-  struct plan* plan = &g->plan;
-  plan_make(plan, g->nranks, ARENA_BYTES, MOST_OPERATIONS, random_seed(seed, draw(UINT32_MAX)));
-  plan->whole = 1;
-  for (;;) {
-    const struct plan_shape s = plan_draw_shape(plan);
-    if (s.tokens * s.hidden > MOST_ELEMENTS) continue;
-    plan->first = plan->count; /* nothing is another one's output */
-    for (int r = 0; r < g->nranks; ++r) g->at[plan->count][r] = (plan->used[r] + 255) / 256 * 256;
-    if (!plan_add(plan, &s)) break;
-  }
-  for (int r = 0; r < g->nranks; ++r) {
-    g->at[plan->count][r] = ARENA_BYTES;
-    g->initial[r] = plan_allocate(ARENA_BYTES);
-    memcpy(g->initial[r], plan->arena[r], ARENA_BYTES);
-  }
-  for (int k = 0; k < plan->count; ++k) plan_reference(plan, k);
-}
-
-static arfusionRequest_t request_of(const struct kernel_op* op, arfusionAlgorithm_t hint) {
-  const int flat = op->pattern == arfusionPatternAllReduce;
-  arfusionRequest_t q = {.size = sizeof q, .pattern = op->pattern, .dataType = op->dtype, .gammaDataType = op->gamma_dtype,
-                         .quantization = op->quantization, .scaleLayout = op->scale_layout, .algorithmHint = hint,
-                         .groupSize = op->group_size, .tokens = op->tokens, .hidden = op->hidden, .flags = op->flags,
-                         .eps = op->eps, .weightBias = op->weight_bias, .input = op->input, .residualIn = op->residual_in,
-                         .gamma = op->gamma, .allreduceOut = op->allreduce_out, .residualOut = op->residual_out,
-                         .normOut = op->norm_out, .quantOut = op->quant_out, .scaleOut = op->scale_out};
-  if (!flat) q.inputStride = op->input_stride;
-  if (op->residual_in) q.residualInStride = op->residual_in_stride;
-  if (op->residual_out) q.residualOutStride = op->residual_out_stride;
-  if (op->norm_out) q.normOutStride = op->norm_out_stride;
-  if (op->quantization == arfusionQuantFp8) q.fp8Scale = op->quant_scale;
-  if (op->quantization == arfusionQuantNvfp4) q.nvfp4GlobalScale = op->quant_scale;
-  return q;
-}
-
 /* Operation k from its beginning; all of its bytes are looked at. */
 static arfusionResult_t operation_run(const struct generation* g, void* comm, int r, int k, arfusionAlgorithm_t hint) {
-  const struct kernel_op* planned = &g->plan.planned[k].op[r];
-  unsigned char* work = g->work + (size_t)r * ARENA_BYTES;
-  const size_t at = g->at[k][r], bytes = g->at[k + 1][r] - at;
-  const struct kernel_op op = plan_op(planned, g->plan.arena[r], work);
-  const arfusionRequest_t request = request_of(&op, hint);
+  const struct soak* soak = &g->soak;
+  unsigned char* work = g->work + (size_t)r * SOAK_ARENA_BYTES;
+  const size_t at = soak->at[k][r], bytes = soak_bytes(soak, k, r);
+  const arfusionRequest_t request = soak_request(soak, k, r, work, hint);
   arfusionRoute_t route = {.size = sizeof route};
-  memcpy(work + at, g->initial[r] + at, bytes);
+  memcpy(work + at, soak->initial[r] + at, bytes);
   const arfusionResult_t result = plugin->enqueue(comm, &request, NULL, &route);
   if (result != arfusionSuccess) return result;
   atomic_fetch_add(&g->shared->operations, 1);
-  if (route.algorithm >= arfusionAlgoOneshotLamport && !memcmp(work + at, g->plan.arena[r] + at, bytes)) return result;
+  if (route.algorithm >= arfusionAlgoOneshotLamport && !memcmp(work + at, soak->plan.arena[r] + at, bytes)) return result;
   if (atomic_fetch_add(&g->shared->wrong, 1) < 5) {
     printf("rank %d of %d, algorithm %d, reason %d: ", r, g->nranks, route.algorithm, route.reason);
-    plan_print(planned, g->plan.arena[r]);
+    plan_print(&soak->plan.planned[k].op[r], soak->plan.arena[r]);
     fflush(stdout);
   }
   return result;
@@ -132,13 +90,12 @@ static arfusionResult_t operation_run(const struct generation* g, void* comm, in
 static arfusionResult_t passes_run(const struct generation* g, void* comm, int r) {
   uint32_t agreed = g->agreed, own = random_seed(g->agreed, 10 + (uint32_t)r);
   arfusionResult_t result = arfusionSuccess;
-  for (int i = 0; i < g->passes * g->plan.count && result == arfusionSuccess; ++i) {
-    const int k = (int)random_draw(&agreed, (uint32_t)g->plan.count);
-    const int algorithm = (int)random_draw(&agreed, 4);
+  for (int i = 0; i < g->passes * g->soak.plan.count && result == arfusionSuccess; ++i) {
+    const int k = (int)random_draw(&agreed, (uint32_t)g->soak.plan.count);
+    const arfusionAlgorithm_t hint = soak_hint(random_draw(&agreed, 4));
     if (random_draw(&own, 16) == 0) support_sleep(1e-6 * random_draw(&own, 300));
     const double start = support_now();
-    result = operation_run(g, comm, r, k, algorithm ? (arfusionAlgorithm_t)(arfusionAlgoOneshotLamport + algorithm - 1)
-                                                    : arfusionAlgoAuto);
+    result = operation_run(g, comm, r, k, hint);
     g->shared->seconds[r] = support_now() - start;
     atomic_store(&g->shared->running[r], 1);
   }
@@ -237,14 +194,14 @@ static int generation_run(void) {
   const int processes = draw(2), nranks = 2 + (int)draw(draw(2) ? 2 : MOST_RANKS - 1);
   struct generation g = {.nranks = nranks, .passes = 1 + (int)draw(6), .victim = -1,
                          .agreed = random_seed(seed, draw(UINT32_MAX))};
-  const size_t bytes = (size_t)nranks * ARENA_BYTES;
+  const size_t bytes = (size_t)nranks * SOAK_ARENA_BYTES;
   if (processes && draw(3) == 0) {
     g.victim = (int)draw((uint32_t)nranks);
     g.passes = 1000000;
   }
   g.ctx = contexts[draw(CONTEXTS)][g.victim >= 0]; /* where nobody dies no wait may end before its time */
   if (plugin->getUniqueId(g.ctx, &g.id) != arfusionSuccess) return 1;
-  generation_plan(&g);
+  soak_make(&g.soak, nranks, random_seed(seed, draw(UINT32_MAX)));
   g.work = shared_memory(bytes);
   g.shared = shared_memory(sizeof *g.shared);
   for (int r = 0; r < nranks; ++r) g.shared->result[r] = -1;
@@ -255,8 +212,7 @@ static int generation_run(void) {
   killed += g.victim >= 0;
   munmap(g.work, bytes);
   munmap(g.shared, sizeof *g.shared);
-  for (int r = 0; r < nranks; ++r) free(g.initial[r]);
-  plan_free(&g.plan);
+  soak_free(&g.soak);
   return bad;
 }
 
