@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tests of the Python package with PyTorch's tensors in host memory, in a virtual environment in the build folder: pip
-# downloads PyTorch once (0.7 GB with a CUDA toolkit here, whose libraries it then uses, 3 GB without). Where it cannot be
-# had the tests count as skipped. Environment: B, PYTHON, CUDA_HOME, TORCH (its version).
+# The tests of the Python package with PyTorch's tensors in host memory, in a virtual environment in the build folder:
+# pip downloads PyTorch once (0.7 GB with a CUDA toolkit here, whose libraries it then uses, 3 GB without). Where it
+# cannot be had the tests count as skipped. Environment: B, PYTHON, CUDA_HOME, TORCH (its version).
 set -u
 : "${B:=build}" "${PYTHON:=/usr/bin/python3}" "${CUDA_HOME:=/usr/local/cuda}" "${TORCH:=2.11.0}"
 B=$(realpath -m "$B")
