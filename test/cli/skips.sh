@@ -4,8 +4,8 @@ set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 printf 'echo no such thing here\nexit 77\n' >"$scratch/whole.sh"
-printf 'echo "[  SKIPPED ] %s"\n' test_one "1 test(s), listed below:" test_one >"$scratch/part.sh"
-echo "whole.sh: no such thing here" >"$scratch/list"
+skipped='[  SKIPPED ]'
+printf 'echo "%s"\n' "$skipped test_one" "$skipped 1 test(s), listed below:" "$skipped test_one" >"$scratch/part.sh"
 
 run() { # run EXPECTED-STATUS EXPECTED-LAST-LINE [VARIABLE=VALUE]
   local status=0
@@ -15,7 +15,10 @@ run() { # run EXPECTED-STATUS EXPECTED-LAST-LINE [VARIABLE=VALUE]
     { cat "$scratch/out"; echo "exit $status, not: $2"; exit 1; }
 }
 run 0 '1 passed, 0 failed, 2 skipped'
-run 1 '1 passed, 1 failed, 1 skipped' SKIPS="$scratch/list"
-grep -qF "part.sh: test_one: a skip that is not in" "$scratch/out"
-echo "part.sh: test_one" >>"$scratch/list"
-run 0 '1 passed, 0 failed, 2 skipped' SKIPS="$scratch/list"
+for first in "whole.sh: no such thing here" "*: no such thing here"; do
+  echo "$first" >"$scratch/list"
+  run 1 '1 passed, 1 failed, 1 skipped' SKIPS="$scratch/list"
+  grep -qF "part.sh: test_one: a skip that is not in" "$scratch/out"
+  echo "part.sh: test_one" >>"$scratch/list"
+  run 0 '1 passed, 0 failed, 2 skipped' SKIPS="$scratch/list"
+done
