@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tests that test/README.md names exist: for each file of a table, the functions named after it are defined there. So
-# do the bugs that its promises name: patches of test/mutations, and in capitals variants of test/model. Every patch of a
-# unit test belongs to a promise.
+# The tests that test/README.md names exist: for each file of a table, the functions named after it are defined there.
+# So do the bugs that its promises name: patches of test/mutations, and in capitals variants of test/model. Every patch
+# of a unit test belongs to a promise.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -36,7 +36,8 @@ while IFS='|' read -r _ promise tests bugs _; do
   tests_check "promise$promise" "$tests"
   for bug in ${bugs//[,;]/ }; do
     case $bug in
-      *[a-z]*) compgen -G "test/mutations/$bug.patch" >>"$scratch/found" || complain "promise$promise: there is no $bug" ;;
+      *[a-z]*)
+        compgen -G "test/mutations/$bug.patch" >>"$scratch/found" || complain "promise$promise: there is no $bug" ;;
       *) grep -qE "^ \* Broken:.* $bug( |$)" test/model/*.pml || complain "promise$promise: no model has $bug" ;;
     esac
   done

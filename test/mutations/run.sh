@@ -34,9 +34,11 @@ mkdir -p "$base"
 programs=$(for patch in "$@"; do test_of "$patch"; done | cut -d ' ' -f 1 | sort -u)
 cp -a --parents Makefile include topo kernels plugin test/emu test/gpu test/unit test/data "$base" || exit 1
 (cd "$base" && build -O1 $programs) >"$B/base.log" 2>&1 || { cat "$B/base.log"; exit 1; }
-for program in $programs; do
-  test_run "$base" "$program" >"$B/base.log" || { cat "$B/base.log"; echo "$program fails without a mutation"; exit 1; }
-done
+
+unmutated_run() { # unmutated_run PROGRAM
+  local log=$B/unmutated-${1##*/}.log
+  test_run "$base" "$1" >"$log" || { cat "$log"; echo "FAIL  $1 fails without a mutation"; return 1; }
+}
 
 mutation_run() { # mutation_run PATCH: ends with 0 if the test fails as it should
   local name dir log status program function
@@ -76,11 +78,20 @@ count() {
   case $? in 0) passed=$((passed + 1)) ;; 77) skipped=$((skipped + 1)) ;; *) failed=$((failed + 1)) ;; esac
   running=$((running - 1))
 }
-for patch in "$@"; do
-  [ $running -lt "$jobs" ] || count
-  mutation_run "$patch" &
-  running=$((running + 1))
-done
-while [ $running -gt 0 ]; do count; done
+each() { # each FUNCTION ARGUMENT...: a few at a time
+  local function=$1 argument
+  shift
+  for argument in "$@"; do
+    [ $running -lt "$jobs" ] || count
+    $function "$argument" &
+    running=$((running + 1))
+  done
+  while [ $running -gt 0 ]; do count; done
+}
+
+each unmutated_run $programs
+[ $failed = 0 ] || exit 1
+passed=0
+each mutation_run "$@"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ] && [ $passed -gt 0 ]
