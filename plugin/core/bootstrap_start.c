@@ -20,7 +20,8 @@
 #define STRANGERS 64 /* connections without a hello that are kept besides the ranks' own */
 #define RETRY_FIRST NET_MILLISECOND
 #define RETRY_LAST (20 * NET_MILLISECOND)
-#define LOOK_BESIDE (NET_SECOND / 10)
+#define LOOK_FIRST (NET_SECOND / 10) /* beside the meeting point: all sockets of the host are gone through */
+#define LOOK_LAST (2 * NET_SECOND)
 #define LINGER NET_SECOND /* how long rank 0 stays after a failure, and what it grants the owner of its place */
 
 /* The first four fields stay where they are in all versions. */
@@ -331,7 +332,7 @@ static arfusionResult_t root_start(struct star* star, const struct bootstrap_mee
 
 static arfusionResult_t leaf_connect(struct star* star, const struct bootstrap_meeting* meeting, int64_t deadline,
                                      struct net_peer* peer) {
-  int64_t pause = RETRY_FIRST, look = net_now() + LOOK_BESIDE;
+  int64_t pause = RETRY_FIRST, look_pause = LOOK_FIRST, look = net_now() + look_pause;
   struct net_peer other = {.pid = 0};
   int fd, taken = 0;
 
@@ -349,7 +350,8 @@ static arfusionResult_t leaf_connect(struct star* star, const struct bootstrap_m
       int beside = net_connect_beside(meeting->name, peer);
       if (beside >= 0) fd = beside;
       if (fd >= 0) break;
-      look = net_now() + LOOK_BESIDE;
+      look = net_now() + look_pause;
+      look_pause = earlier(2 * look_pause, LOOK_LAST);
     }
     if (fd != -ECONNREFUSED && fd != -EAGAIN) {
       return star_fail(star, arfusionSystemError, "bootstrap: cannot connect to @%s: %s", meeting->name, strerror(-fd));
