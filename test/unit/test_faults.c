@@ -127,11 +127,11 @@ static arfusionResult_t victim_call(void* ctx, const arfusionUniqueId_t* id, con
 
 struct survivor {
   pthread_t thread;
-  pthread_mutex_t lock; /* of `comm`, which whoever watches may abort */
+  pthread_mutex_t lock; /* of `comm`, which whoever watches may abort, and of `over` */
   void *ctx, *comm;
   const arfusionUniqueId_t* id;
   int rank, nranks, operations;
-  int inited;
+  int inited, over; /* over: there is nothing to abort any more */
   arfusionResult_t result, async;
   double seconds; /* of the last call */
   char text[512];
@@ -161,6 +161,7 @@ static void* survivor_run(void* argument) {
   if (self->result != arfusionSuccess) snprintf(self->text, sizeof self->text, "%s", plugin->getLastError());
   pthread_mutex_lock(&self->lock);
   self->comm = NULL;
+  self->over = 1;
   pthread_mutex_unlock(&self->lock);
   if (comm) {
     plugin->commGetAsyncError(comm, &self->async, NULL, 0);
@@ -182,10 +183,14 @@ static void survivor_join(struct survivor* self) {
   pthread_mutex_destroy(&self->lock);
 }
 
+/* As soon as it has a communicator, which on a busy machine may take longer than the victim lived. */
 static void survivor_abort(struct survivor* self) {
-  pthread_mutex_lock(&self->lock);
-  if (self->comm) plugin->commAbort(self->comm);
-  pthread_mutex_unlock(&self->lock);
+  for (int done = 0; !done; support_sleep(0.001)) {
+    pthread_mutex_lock(&self->lock);
+    if (self->comm) plugin->commAbort(self->comm);
+    done = self->comm || self->over;
+    pthread_mutex_unlock(&self->lock);
+  }
 }
 
 /* ---------------------------------------------------------------- a cycle */
