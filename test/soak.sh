@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A long soak: the host device, and where there are GPUs the kernels and the plugin there, in turns until the time is over.
+# A long soak: the host device, and where there are GPUs the kernels and the plugin there, in turns until the time is
+# over.
 #
 #   bash test/soak.sh [SECONDS]        3600; the programs must have been made (make programs)
 #
-# Its short form is in `make test` (test_soak) and in test/gpu/session.sh. The first failure ends it; its seed is printed. Ends
-# with `N passed, N failed`. B: the build folder (build).
+# Its short form is in `make test` (test_soak) and in test/gpu/session.sh. The first failure ends it; its seed is
+# printed. Ends with `N passed, N failed`. B: the build folder (build).
 set -u
 : "${B:=build}"
 end=$((SECONDS + ${1:-3600})) passed=0

@@ -12,6 +12,6 @@ NVTX_TOOL_OUTPUT=$scratch/ranges NVTX_INJECTION64_PATH=$scratch/tool.so "$B/test
 pushed=$(grep -c '^push' "$scratch/ranges") popped=$(grep -c '^pop' "$scratch/ranges")
 [ "$pushed" = "$popped" ] || fail "$pushed ranges begin, $popped end"
 grep -q '^push residual_rmsnorm oneshot_lamport [1-9]' "$scratch/ranges" || fail "no range of oneshot_lamport"
-! grep '^strange' "$scratch/ranges"
+if grep '^strange' "$scratch/ranges"; then fail "the ranges above have no registered name, or no bytes"; fi
 observed=$("$B/test/bench/observe_bench") || fail "too slow: $observed"
 echo "$pushed ranges; $observed"

@@ -47,7 +47,8 @@ tools_work() {
     arfusion-topo --nccl-xml nccl-hgx-h200-8.xml | grep -q "^Verdict: good"
     status=0; arfusion-topo doctor >doctor.txt || status=$?; [ $status -le 3 ]
     arfusion-bench check --cases cases.json --algo twoshot --ranks-as threads | tail -n 1 | grep " 0 differ$"
-    ! ldconfig -p | grep libnccl.so'
+    if ldconfig -p | grep libnccl.so; then exit 1; fi
+    find /usr/lib /usr/local/lib -path "*/arfusion/libarfusion-nccl.so" | grep -q .'
 }
 cp test/data/cases.json test/data/topologies/nccl-hgx-h200-8.xml test/examples/plugin_only.c "$root/tmp"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
