@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * soak.h: random requests for the soaks of the plugin's table, with the bytes that must come of them. Each request has a part
- * of its ranks' arenas to itself, so that it can be done again and again, in any order.
+ * soak.h: random requests for the soaks of the plugin's table, with the bytes that must come of them. Each request has
+ * a part of its ranks' arenas to itself, so that it can be done again and again, in any order.
  */
 #ifndef ARFUSION_TEST_GPU_SOAK_H_
 #define ARFUSION_TEST_GPU_SOAK_H_

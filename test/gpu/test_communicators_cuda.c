@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_communicators_cuda.c: the plugin on GPUs for a long time: communicators of 2 to 4 ranks made and destroyed, on two GPUs
- * or one; random requests, eager on two streams or as graphs that are replayed, all bytes compared with the reference; memory
- * and descriptors stay as they are. One thread drives all ranks. Kernels alone, faster: test_soak_cuda.c; peers that die:
- * test_watchdog_cuda.c.
+ * test_communicators_cuda.c: the plugin on GPUs for a long time: communicators of 2 to 4 ranks made and destroyed, on
+ * two GPUs or one; random requests, eager on two streams or as graphs that are replayed, all bytes compared with the
+ * reference; memory and descriptors stay as they are. One thread drives all ranks. Kernels alone, faster:
+ * test_soak_cuda.c; peers that die: test_watchdog_cuda.c.
  *
  *   test_communicators_cuda [SECONDS [SEED]]     (20 s, the time)
  */
@@ -63,7 +63,8 @@ static void batch_restore(const struct batch* b) {
     rank_use(r);
     for (int i = 0; i < b->count; ++i) {
       const size_t at = soak.at[b->operation[i]][r];
-      CHECK(cudaMemcpy(ranks[r].work + at, soak.initial[r] + at, soak_bytes(&soak, b->operation[i], r), cudaMemcpyHostToDevice));
+      CHECK(cudaMemcpy(ranks[r].work + at, soak.initial[r] + at, soak_bytes(&soak, b->operation[i], r),
+                       cudaMemcpyHostToDevice));
     }
     CHECK(cudaDeviceSynchronize());
   }
@@ -142,7 +143,8 @@ static int run_graph(void) {
 /* ---------------------------------------------------------------- communicators */
 
 static int communicators_run(void) {
-  static const arfusionConfig_t config = {.size = sizeof config, .maxTokens = 1, .hidden = 300000, .dataType = arfusionFloat32};
+  static const arfusionConfig_t config = {
+      .size = sizeof config, .maxTokens = 1, .hidden = 300000, .dataType = arfusionFloat32};
   void* const ctx = contexts[draw(CONTEXTS)];
   void* comms[MOST_RANKS];
   int devs[MOST_RANKS], ok = 1;
@@ -210,8 +212,10 @@ int main(int argc, char** argv) {
     descriptors = open_descriptors();
   }
   const size_t device_now = device_memory_free(), heap_now = mallinfo2().uordblks;
-  printf("%d communicators, %" PRId64 " operations of single ranks, %" PRId64 " replays, %.0f s; device memory %+lld, heap %+lld "
-         "bytes\n", count, operations, replays, seconds() - start, (long long)device - (long long)device_now,
+  printf("%d communicators, %" PRId64 " operations of single ranks, %" PRId64
+         " replays, %.0f s; device memory %+lld, heap %+lld "
+         "bytes\n",
+         count, operations, replays, seconds() - start, (long long)device - (long long)device_now,
          (long long)heap_now - (long long)heap);
   expect(device_now + (8 << 20) >= device, "device memory comes back");
   expect(heap_now < heap + (1 << 20), "so does the heap");

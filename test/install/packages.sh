@@ -57,7 +57,7 @@ echo "== make install"
 DESTDIR=$root PREFIX=/usr/local LIBDIR=/usr/local/lib B=$B VERSION=0 sh plugin/packaging/install.sh
 in_root ldconfig
 tools_work
-files | grep arfusion | sed "s|^|$root/|" | xargs -d '\n' rm -f
+files | grep arfusion | sed "s|^|$root/|" | xargs -d '\n' rm -rf
 
 echo "== packages"
 mkdir "$root/tmp/debs"

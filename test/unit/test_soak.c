@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_soak.c: the plugin on the host device for a long time: communicators of 2 to 8 ranks, threads or processes, made and
- * destroyed; operations of random shapes, patterns, data types, quantizations, algorithms, outputs, strides and alignment,
- * all bytes compared with the reference; ranks killed or stopped at any time; memory and descriptors stay as they are.
+ * test_soak.c: the plugin on the host device for a long time: communicators of 2 to 8 ranks, threads or processes, made
+ * and destroyed; operations of random shapes, patterns, data types, quantizations, algorithms, outputs, strides and
+ * alignment, all bytes compared with the reference; ranks killed or stopped at any time; memory and descriptors stay as
+ * they are.
  *
  *   test_soak [SECONDS [SEED]]     (8 s, the time)
  */
@@ -76,7 +77,8 @@ static arfusionResult_t operation_run(const struct generation* g, void* comm, in
   const arfusionResult_t result = plugin->enqueue(comm, &request, NULL, &route);
   if (result != arfusionSuccess) return result;
   atomic_fetch_add(&g->shared->operations, 1);
-  if (route.algorithm >= arfusionAlgoOneshotLamport && !memcmp(work + at, soak->plan.arena[r] + at, bytes)) return result;
+  if (route.algorithm >= arfusionAlgoOneshotLamport && !memcmp(work + at, soak->plan.arena[r] + at, bytes))
+    return result;
   if (atomic_fetch_add(&g->shared->wrong, 1) < 5) {
     printf("rank %d of %d, algorithm %d, reason %d: ", r, g->nranks, route.algorithm, route.reason);
     plan_print(&soak->plan.planned[k].op[r], soak->plan.arena[r]);
@@ -108,7 +110,8 @@ static void note(const struct generation* g, int r, arfusionResult_t result) {
 }
 
 static void rank_run(const struct generation* g, int r) {
-  const arfusionConfig_t config = {.size = sizeof config, .maxTokens = 1, .hidden = 300000, .dataType = arfusionFloat32};
+  const arfusionConfig_t config = {
+      .size = sizeof config, .maxTokens = 1, .hidden = 300000, .dataType = arfusionFloat32};
   arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap};
   void* comm;
   arfusionResult_t result = plugin->bootstrapUniqueId(g->ctx, &g->id, g->nranks, r, &bootstrap);
@@ -179,7 +182,8 @@ static int generation_check(const struct generation* g) {
   int bad = atomic_load(&g->shared->wrong) != 0;
   for (int r = 0; r < g->nranks; ++r) {
     const int result = g->shared->result[r], expected = g->victim < 0 ? arfusionSuccess : arfusionRemoteError;
-    if (r == g->victim || (result == expected && (g->victim < 0 || g->shared->seconds[r] < TIMEOUT_SECONDS + 5))) continue;
+    if (r == g->victim || (result == expected && (g->victim < 0 || g->shared->seconds[r] < TIMEOUT_SECONDS + 5)))
+      continue;
     printf("rank %d of %d: %d after %.1f s, victim %d: %s\n", r, g->nranks, result, g->shared->seconds[r], g->victim,
            g->shared->text[r]);
     bad = 1;
@@ -250,9 +254,11 @@ int main(int argc, char** argv) {
     /* Chunks that threads keep for themselves count as used: not to the byte, as test_faults does. */
     if (generations == WARM_UP) heap = heap_now, descriptors = support_descriptors();
   }
-  printf("%d communicators, %" PRId64 " operations of single ranks, %d ranks killed or stopped, %.0f s; heap %+lld bytes\n",
+  printf("%d communicators, %" PRId64
+         " operations of single ranks, %d ranks killed or stopped, %.0f s; heap %+lld bytes\n",
          generations, operations, killed, support_now() - start, (long long)heap_now - (long long)heap);
-  if (!failed && (heap_now > heap + 262144 || support_descriptors() != descriptors || support_mappings("arfusion-workspace"))) {
+  if (!failed &&
+      (heap_now > heap + 262144 || support_descriptors() != descriptors || support_mappings("arfusion-workspace"))) {
     printf("FAILED: memory or descriptors are left over\n");
     failed = 1;
   }
