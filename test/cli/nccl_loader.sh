@@ -68,6 +68,11 @@ cp "$B/libarfusion-plugin.so" "$root/lib"
 run "the plugin where both are installed" "$right" "turned off by configuration" env -u ARFUSION_PLUGIN ARFUSION_ALGO=none \
   ARFUSION_STATS=1 LD_PRELOAD="$root/lib/arfusion/libarfusion-nccl.so" "$root/linked"
 
+# As serving engines do it from Python.
+timeout 60 env ARFUSION_NCCL_LIB="$mock/libnccl.so.2" ARFUSION_STATS=1 ${PYTHON:-/usr/bin/python3} test/gpu/pynccl.py host \
+  "$front" "$mock/libnccl.so.2" >"$root/out" 2>"$root/err" || fail "pynccl: $(cat "$root/out" "$root/err")"
+grep -q ' 40 ncclAllReduce, 20 taken, 20 left to NCCL' "$root/err" || fail "pynccl: $(cat "$root/err")"
+
 # ---------------------------------------------------------------- nothing to forward to
 one_line() { # one_line NAME PATTERN COMMAND...
   local name=$1 pattern=$2

@@ -118,6 +118,14 @@ for hidden in 1024 2048 4096 7168 8192; do # dtype0 is fp16, dtype1 bf16
   done
 done
 step2 soak-long 595 bash test/soak.sh 420
+front=$(realpath -m "$B/libarfusion-nccl.so")
+step2 library-preloaded 120 env LD_PRELOAD="$front" "$B/test/gpu/test_library_cuda"
+step2 nccl-abort 100 "$PYTHON" test/gpu/pynccl.py abort "$front"
+step2 nccl-python 150 "$PYTHON" test/gpu/pynccl.py gpu "$front"
+step2 nccl-torch 330 "$PYTHON" test/gpu/torch_nccl.py "$front"
+for part in forms speed programs correct; do
+  step2 nccl-tests-$part 590 bash test/gpu/nccl_tests.sh run $part "$out/nccl-tests"
+done
 step2 kernel-times 60 "$B/test/gpu/bench_kernels"
 step2 perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
 step2 quant 150 bash -c quant
