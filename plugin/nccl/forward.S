@@ -7,6 +7,9 @@
 #define HERE(name, index)
 #define FORWARD(name, index) forward name, index
 
+  .hidden forward_slots
+  .hidden real_resolve
+
 #if defined(__x86_64__)
 
 .macro forward name, index

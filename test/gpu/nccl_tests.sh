@@ -22,10 +22,10 @@ build() {
   mkdir "$folder/mpi" "$folder/mpi/lib"
   ar rc "$folder/mpi/lib/libmpi.a" # mpi.h is all of it
   ln -s "$top/test/gpu/nccl_tests" "$folder/mpi/include"
-  make -C "$folder/source/src" ${JOBS:+-j$JOBS} MPI=1 MPI_HOME="$(realpath "$folder/mpi")" DSO=1 CUDARTLIB=cudart_static \
+  make -C "$folder/source/src" ${JOBS:+-j$JOBS} MPI=1 MPI_HOME="$(realpath "$folder/mpi")" CUDARTLIB=cudart_static \
     CUDA_HOME="$CUDA_HOME" CUDA_LIB="$libraries" NCCL_HOME="$NCCL_HOME" NVCC_GENCODE="$NVCC_GENCODE" \
     BUILDDIR="$(realpath "$folder")/build" build
-  strip --strip-debug "$folder"/build/*_perf "$folder"/build/verifiable/*.so
+  strip --strip-debug "$folder"/build/*_perf
   rm -rf "$folder/source" "$folder"/build/*.o "$folder"/build/*/*.o "$folder"/build/*/*.a
   cat "$folder/revision"
 }

@@ -243,10 +243,15 @@ static void half_loaded_rank(int rank, void* argument) {
     CHECK(strstr(ncclGetLastError(NULL), "all ranks must load libarfusion-nccl.so, or none"));
   } else {
     int (*init)(void**, int, nccl_unique_id, int);
-    void* symbol = dlsym(dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD), "ncclCommInitRank");
-    CHECK(symbol);
-    memcpy(&init, &symbol, sizeof init);
+    int (*end)(void*);
+    void* libnccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    void *init_symbol = dlsym(libnccl, "ncclCommInitRank"), *end_symbol = dlsym(libnccl, "ncclCommAbort");
+    CHECK(init_symbol && end_symbol);
+    memcpy(&init, &init_symbol, sizeof init);
+    memcpy(&end, &end_symbol, sizeof end);
     CHECK(init(&comm, RANKS, *id, rank) == NCCL_SUCCESS);
+    CHECK(end(comm) == NCCL_SUCCESS);
+    dlclose(libnccl);
   }
 }
 
@@ -280,6 +285,15 @@ static void functions_that_the_libnccl_lacks_say_so(void) {
   CHECK(all_to_all(NULL, NULL, 0, 0, NULL, NULL) == NCCL_INVALID_USAGE);
 }
 
+/* At the first call, which looks for the function, and at the second. */
+static void arguments_are_passed_on_whatever_they_are(void) {
+  for (int call = 0; call < 2; ++call) {
+    const struct mock_wide wide = ncclTeamCft(1, .5, 2, 1.5, 3, 2.5, 4, 3.5, 5, 4.5, 6, 5.5, 7, 6.5, 8, 7.5, 9, 8.5, 10);
+    for (int i = 0; i < 10; ++i) CHECK(wide.whole[i] == i + 1);
+    for (int i = 0; i < 9; ++i) CHECK(wide.real[i] == i + .5);
+  }
+}
+
 /* ---------------------------------------------------------------- each in a process of its own */
 
 struct life_case {
@@ -308,6 +322,7 @@ static const struct life_case cases[] = {
     {CASE(all_is_left_to_nccl), "ARFUSION_ALGO", "fastest", "ARFUSION_ALGO=fastest|not valid", -1},
     {CASE(statistics_are_printed), "ARFUSION_STATS", "1",
      "6 ncclAllReduce, 2 taken, 4 left to NCCL|taken, up to 8192 bytes: 2|left to NCCL, data type is not float16", 3},
+    {CASE(arguments_are_passed_on_whatever_they_are), NULL, NULL, NULL, 0},
     {CASE(functions_that_the_libnccl_lacks_say_so), NULL, NULL, "too old to have ncclAlltoAll", 1},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };

@@ -29,6 +29,17 @@ MOCK_API uint64_t mockAllReduces(void);
 /* Communicators that exist. */
 MOCK_API int mockCommunicators(void);
 
+/* What a function of an NCCL that nobody here knows may look like: arguments in all registers and on the stack, a result that
+ * is returned in memory. It gives back what it was given. */
+struct mock_wide {
+  long whole[10];
+  double real[9];
+};
+#define MOCK_WIDE_PARAMETERS                                                                                            \
+  long a, double p, long b, double q, long c, double r, long d, double s, long e, double t, long f, double u, long g, double v, \
+      long h, double w, long i, double x, long j
+MOCK_API struct mock_wide ncclTeamCft(MOCK_WIDE_PARAMETERS);
+
 /* See plugin/nccl/gather_host.h. */
 MOCK_API int arfusionHostNcclDone(void* comm);
 

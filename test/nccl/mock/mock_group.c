@@ -79,3 +79,7 @@ int ncclGetVersion(int* version) {
   *version = 22809;
   return NCCL_SUCCESS;
 }
+
+struct mock_wide ncclTeamCft(MOCK_WIDE_PARAMETERS) {
+  return (struct mock_wide){{a, b, c, d, e, f, g, h, i, j}, {p, q, r, s, t, u, v, w, x}};
+}
