@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * forward.S: every function of functions.txt that is not defined in C. Each jumps to the real one with all argument registers
- * and the stack as they came, so that functions whose arguments nobody here knows are passed on too. Before the first call the
- * real one is looked for: forward_slots[index] is filled by real_resolve(index, return address) (real.h).
+ * forward.S: every function of functions.txt that is not defined in C. Each jumps to the real one with all argument
+ * registers and the stack as they came, so that functions whose arguments nobody here knows are passed on too. Before
+ * the first call the real one is looked for: forward_slots[index] is filled by real_resolve(index, return address)
+ * (real.h).
  */
 #define HERE(name, index)
 #define FORWARD(name, index) forward name, index

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL as serving engines drive it from Python: ctypes on a library named by its path, all functions bound at the start.
+"""NCCL as serving engines drive it from Python: ctypes on a library named by its path, all functions bound at start.
 
   pynccl.py gpu FRONT          two processes with a GPU each: calls, eager and under capture, and how many were taken
   pynccl.py abort FRONT        ncclCommAbort while the other rank never comes ends the wait within a second
@@ -168,7 +168,8 @@ class Driver:
 
     def others(self):
         """The other functions, on the same communicator, between allreduces."""
-        memory, pointer, stream, comm, nccl = self.memory, self.memory.pointer, self.memory.stream(), self.comm, self.nccl
+        memory, nccl, comm = self.memory, self.nccl, self.comm
+        pointer, stream = memory.pointer, memory.stream()
         count = 1000
         own, whole = memory.full(FLOAT32, count, self.rank + 1), memory.full(FLOAT32, count * RANKS, 0)
         nccl("AllGather", pointer(own), pointer(whole), count, FLOAT32, comm, stream)

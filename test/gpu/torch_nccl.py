@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unmodified PyTorch program (torch.distributed, NCCL) with libarfusion-nccl.so preloaded: two processes with a GPU each.
+"""An unmodified PyTorch program (torch.distributed, NCCL) with libarfusion-nccl.so preloaded: two processes, two GPUs.
 
   torch_nccl.py FRONT          FRONT: libarfusion-nccl.so
   torch_nccl.py --dry          the program on two CPUs over gloo, without the library: only that it is right itself
@@ -186,8 +186,8 @@ class Program:
 
     def start(self, port):
         arguments = {} if self.dry else {"device_id": self.device}
-        self.dist.init_process_group("gloo" if self.dry else "nccl", init_method=f"tcp://127.0.0.1:{port}", rank=self.rank,
-                                     world_size=self.world, **arguments)
+        self.dist.init_process_group("gloo" if self.dry else "nccl", init_method=f"tcp://127.0.0.1:{port}",
+                                     rank=self.rank, world_size=self.world, **arguments)
 
     def run(self, ports):
         for turn, port in enumerate(ports):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_nccl_life.c: what becomes of communicators and calls that the random sequences leave out: errors, ranks that never
- * come, ranks without the library, plugins that cannot serve, aborts. Each case is a process of its own, since the library
- * reads its settings and opens the plugin once.
+ * test_nccl_life.c: what becomes of communicators and calls that the random sequences leave out: errors, ranks that
+ * never come, ranks without the library, plugins that cannot serve, aborts. Each case is a process of its own, since
+ * the library reads its settings and opens the plugin once.
  *
  *   test_nccl_life [CASE]
  */
@@ -38,7 +38,8 @@ static void all_reduce_all(void** comms, int count, size_t elements, int ranks) 
   }
   CHECK(ncclGroupStart() == NCCL_SUCCESS);
   for (int r = 0; r < count; ++r) {
-    CHECK(ncclAllReduce(buffers[r], buffers[r], elements, arfusionFloat32, NCCL_SUM, comms[r], streams[r]) == NCCL_SUCCESS);
+    CHECK(ncclAllReduce(buffers[r], buffers[r], elements, arfusionFloat32, NCCL_SUM, comms[r], streams[r]) ==
+          NCCL_SUCCESS);
   }
   CHECK(ncclGroupEnd() == NCCL_SUCCESS);
   for (int r = 0; r < count; ++r) {
@@ -153,7 +154,8 @@ static void children_and_the_end(void) {
   for (int r = 0; r < 3; ++r) CHECK(ncclCommRevoke(grown[r], 0) == NCCL_SUCCESS);
   const uint64_t before = mockAllReduces();
   float a[1] = {0};
-  CHECK(ncclAllReduce(a, a, 1, arfusionFloat32, NCCL_SUM, grown[0], NULL) == NCCL_SUCCESS && mockAllReduces() == before + 1);
+  CHECK(ncclAllReduce(a, a, 1, arfusionFloat32, NCCL_SUM, grown[0], NULL) == NCCL_SUCCESS &&
+        mockAllReduces() == before + 1);
   for (int r = 0; r < 3; ++r) CHECK(ncclCommDestroy(grown[r]) == NCCL_SUCCESS);
   for (int r = 0; r < 2; ++r) CHECK(ncclCommDestroy(two[r]) == NCCL_SUCCESS);
   CHECK(ncclGroupStart() == NCCL_SUCCESS);
@@ -274,9 +276,10 @@ static void statistics_are_printed(void) {
   void* comms[RANKS];
   CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
   all_reduce_all(comms, RANKS, 2000, RANKS); /* 8000 bytes */
-  int type = arfusionInt32, numbers[4] = {0};
-  for (int r = 0; r < RANKS; ++r) CHECK(ncclAllReduce(numbers, numbers, 4, type, NCCL_SUM, comms[r], NULL) == NCCL_SUCCESS);
-  for (int r = 0; r < RANKS; ++r) CHECK(ncclAllReduce(numbers, numbers, 4, type, NCCL_SUM, comms[r], NULL) == NCCL_SUCCESS);
+  int numbers[4] = {0};
+  for (int i = 0; i < 2 * RANKS; ++i) {
+    CHECK(ncclAllReduce(numbers, numbers, 4, arfusionInt32, NCCL_SUM, comms[i % RANKS], NULL) == NCCL_SUCCESS);
+  }
   destroy_all(comms, RANKS);
 }
 
@@ -288,7 +291,8 @@ static void functions_that_the_libnccl_lacks_say_so(void) {
 /* At the first call, which looks for the function, and at the second. */
 static void arguments_are_passed_on_whatever_they_are(void) {
   for (int call = 0; call < 2; ++call) {
-    const struct mock_wide wide = ncclTeamCft(1, .5, 2, 1.5, 3, 2.5, 4, 3.5, 5, 4.5, 6, 5.5, 7, 6.5, 8, 7.5, 9, 8.5, 10);
+    const struct mock_wide wide =
+        ncclTeamCft(1, .5, 2, 1.5, 3, 2.5, 4, 3.5, 5, 4.5, 6, 5.5, 7, 6.5, 8, 7.5, 9, 8.5, 10);
     for (int i = 0; i < 10; ++i) CHECK(wide.whole[i] == i + 1);
     for (int i = 0; i < 9; ++i) CHECK(wide.real[i] == i + .5);
   }
@@ -315,7 +319,7 @@ static const struct life_case cases[] = {
     {CASE(nonblocking_communicators_are_in_progress_until_set_up), NULL, NULL, NULL, 0},
     {CASE(abort_ends_a_set_up_whose_peer_never_comes), NULL, NULL, "aborted while it was set up", 1},
     {CASE(ranks_without_the_library_are_told_of), "ARFUSION_INIT_TIMEOUT", "1", "within 1 s|all ranks must load", 1},
-    {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "/no/such/plugin.so", "no plugin found; tried /no/such/plugin.so", 1},
+    {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "/no/plugin.so", "no plugin found; tried /no/plugin.so", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "none", "ARFUSION_PLUGIN=none", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_ALGO", "none", NULL, 0},
     {CASE(all_is_left_to_nccl), "ARFUSION_WORKSPACE_LIMIT", "4096", "ARFUSION_WORKSPACE_LIMIT|need at least", -1},
@@ -345,7 +349,9 @@ static int run_child(const char* program, int index, char* text, size_t bytes) {
     _exit(127);
   }
   close(pipes[1]);
-  while ((got = read(pipes[0], text + used, bytes - 1 - used)) > 0 || (got < 0 && errno == EINTR)) used += got > 0 ? (size_t)got : 0;
+  while ((got = read(pipes[0], text + used, bytes - 1 - used)) > 0 || (got < 0 && errno == EINTR)) {
+    if (got > 0) used += (size_t)got;
+  }
   text[used] = '\0';
   close(pipes[0]);
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * mpi.h: as much of MPI as nccl-tests calls, for processes of one host and without an MPI to install: they share the file that
- * RANKS_FILE names (empty at first), and are RANK 0 to WORLD_SIZE - 1. Without these variables there is one process. Every
- * collective is an all-gather of small messages between two barriers.
+ * mpi.h: as much of MPI as nccl-tests calls, for processes of one host and without an MPI to install: they share the
+ * file that RANKS_FILE names (empty at first), and are RANK 0 to WORLD_SIZE - 1. Without these variables there is one
+ * process. Every collective is an all-gather of small messages between two barriers.
  */
 #ifndef ARFUSION_TEST_MPI_H_
 #define ARFUSION_TEST_MPI_H_
@@ -138,7 +138,8 @@ inline int MPI_Bcast(void* data, int items, MPI_Datatype type, int root, MPI_Com
   return 0;
 }
 
-inline int MPI_Gather(const void* send, int items, MPI_Datatype type, void* receive, int, MPI_Datatype, int root, MPI_Comm) {
+inline int MPI_Gather(const void* send, int items, MPI_Datatype type, void* receive, int, MPI_Datatype, int root,
+                      MPI_Comm) {
   const size_t bytes = ranks::bytes_of(items, type);
   const void* own = send == MPI_IN_PLACE ? (char*)receive + bytes * (size_t)ranks::rank : send;
   ranks::exchange(own, bytes);

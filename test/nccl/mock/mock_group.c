@@ -63,8 +63,9 @@ int ncclGroupSimulateEnd(void* info) {
 }
 
 const char* ncclGetErrorString(int result) {
-  static const char* const texts[] = {"no error",          "unhandled cuda error", "unhandled system error", "internal error",
-                                      "invalid argument",  "invalid usage",        "remote process exited or there was a network error",
+  static const char* const texts[] = {"no error",         "unhandled cuda error", "unhandled system error",
+                                      "internal error",   "invalid argument",     "invalid usage",
+                                      "remote error",
                                       "NCCL operation in progress"};
   return result >= 0 && result <= NCCL_IN_PROGRESS ? texts[result] : "unknown result code";
 }
