@@ -133,6 +133,7 @@ step2 tune 150 bash -c tune
 step2 peers 420 bash -c peers
 step2 plot 60 bash -c plot
 step2 profiler 400 bash test/gpu/profiler.sh "$out/profiler"
+step2 net 590 bash test/gpu/net.sh "$logs/net"
 step2 demo 120 "$B/arfusion-bench" demo
 tar -C "$out" -czf "$out/logs.tar.gz" logs && rm -rf "$logs"
 echo "$passed passed, $failed failed, $skipped skipped" | tee -a "$out/summary.txt"
