@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lane.h: one of the streams that carry large messages, with a thread that moves them, in the order in which they are
- * handed over. Lanes either send or receive.
+ * lane.h: one of the streams that carry large messages. Lanes either send or receive, in the order in which messages are
+ * handed over. A thread moves them, and so does the connection's own thread while it waits: a message then does not have
+ * to wait for a thread to wake up, and where processors are few, nobody polls in vain.
  */
 #ifndef ARFUSION_NET_LANE_H_
 #define ARFUSION_NET_LANE_H_
@@ -19,22 +20,29 @@ struct lane_task {
 };
 
 struct lane {
-  struct stream stream;
   int sending;
   _Atomic int* failed; /* of the connection: an enum net_status that is not NET_OK, once a lane has met one */
   _Atomic int stop;
   int started;
   pthread_t thread;
-  pthread_mutex_t mutex;
-  pthread_cond_t ready;
-  unsigned first, count; /* of the tasks */
+  _Atomic int asleep;
+  _Atomic unsigned count; /* of the tasks */
   struct lane_task tasks[LANE_TASKS];
+  unsigned last;          /* where the next task goes: only for who hands them over */
+  pthread_mutex_t mutex;  /* held while bytes move, for what follows */
+  pthread_cond_t ready;
+  struct stream stream;
+  unsigned first; /* of the tasks */
+  size_t done;    /* of the first one */
 };
 
 void lane_create(struct lane* lane, const struct stream* stream, int sending, _Atomic int* failed);
 
 /* 0, or an errno: the thread cannot be made, or there are LANE_TASKS already. */
 int lane_push(struct lane* lane, char* data, size_t bytes, _Atomic int* pending);
+
+/* Moves some bytes, unless the lane's thread is just doing that, or there is nothing to do. */
+void lane_help(struct lane* lane);
 
 /* Ends the thread, whatever it is doing; sockets have to be shut down before. */
 void lane_destroy(struct lane* lane);

@@ -153,6 +153,7 @@ arfusionResult_t link_test(struct link_request* request, int* done, int* sizes) 
   *done = 0;
   if (!request_done(request) && result == arfusionSuccess) {
     result = link->sending ? link_send_progress(link) : link_receive_progress(link);
+    for (int i = 0; i < link->nlanes && atomic_load(&request->pending) > 0; i++) lane_help(&link->lanes[i]);
   }
   if (request_done(request)) {
     for (int i = 0; sizes != NULL && i < request->n; i++) {

@@ -4,6 +4,8 @@
  * threads drive it: messages of 512 KiB, eight of them outstanding, one thread a process. Beside it the same over a
  * plain TCP connection that this thread alone serves: what NCCL's own Socket network does by default.
  *
+ * Figures are medians over windows (of 100 round trips, of 32 MiB) and, for machines that others use too, the best window.
+ *
  *   net_bench [both]       both: each process sends and receives at the same time
  */
 #include <arpa/inet.h>
@@ -20,8 +22,7 @@
 
 #include "plugin/net/nccl_net.h"
 
-enum { CHUNK = 512 << 10, STEPS = 8, ROUND_TRIPS = 5000 };
-#define TOTAL ((size_t)2 << 30)
+enum { CHUNK = 512 << 10, STEPS = 8, ROUND_TRIPS = 100, CHUNKS = 64, WINDOWS = 65, WARM_UP = 5 };
 
 struct side {
   int rank;
@@ -80,6 +81,7 @@ static int finished(struct side* side, struct request* request) {
 
 /* ---------------------------------------------------------------- measurements */
 
+/* Seconds of a message. */
 static double latency(struct side* side) {
   double begin = now();
   for (int i = 0; i < ROUND_TRIPS; i++) {
@@ -93,11 +95,13 @@ static double latency(struct side* side) {
   return (now() - begin) / ROUND_TRIPS / 2;
 }
 
-/* Moves TOTAL bytes one way; *left chunks are not done yet. One look. */
+/* Chunks on their way in one direction. */
 struct way {
   struct request request[STEPS];
   size_t started, ended, chunks;
 };
+
+/* One look. */
 
 static void way_look(struct side* side, struct way* way, int sending) {
   if (way->started < way->chunks && way->started < way->ended + STEPS) {
@@ -108,15 +112,24 @@ static void way_look(struct side* side, struct way* way, int sending) {
   if (way->ended < way->started) way->ended += (size_t)finished(side, &way->request[way->ended % STEPS]);
 }
 
-static double bandwidth(struct side* side, int both, size_t total) {
-  struct way out = {.chunks = both || side->rank == 0 ? total / CHUNK : 0};
-  struct way in = {.chunks = both || side->rank == 1 ? total / CHUNK : 0};
+/* Seconds of all windows. The receiver's clock counts: the sender is done when all is on its way. */
+static void bandwidth(struct side* side, int both, double seconds[WINDOWS]) {
+  struct way out = {.chunks = both || side->rank == 0 ? (size_t)CHUNKS * WINDOWS : 0};
+  struct way in = {.chunks = both || side->rank == 1 ? (size_t)CHUNKS * WINDOWS : 0};
+  size_t counted = 0;
   double begin = now();
   while (out.ended < out.chunks || in.ended < in.chunks) {
     way_look(side, &out, 1);
     way_look(side, &in, 0);
+    if (in.ended < (counted + 1) * CHUNKS) continue;
+    seconds[counted++] = now() - begin;
+    begin = now();
   }
-  return (double)total / (now() - begin);
+}
+
+static int compare(const void* a, const void* b) {
+  double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
 }
 
 /* ---------------------------------------------------------------- connecting */
@@ -161,7 +174,9 @@ static void connect_plain(struct side* side, int other) {
 
 static void run(int rank, int other, const char* what, int both) {
   struct side side = {.rank = rank};
-  double seconds, bytes;
+  double round[WINDOWS], window[WINDOWS];
+  const int counted = WINDOWS - WARM_UP;
+  char byte = 0;
   side.memory = mmap(NULL, 2 * STEPS * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   memset(side.memory, rank, 2 * STEPS * CHUNK);
   setenv("ARFUSION_NET_TRANSPORT", strcmp(what, "arfusion, TCP") == 0 ? "tcp" : "auto", 1);
@@ -171,12 +186,16 @@ static void run(int rank, int other, const char* what, int both) {
   } else {
     connect_plain(&side, other);
   }
-  seconds = latency(&side);
-  bandwidth(&side, both, TOTAL / 16);
-  bytes = bandwidth(&side, both, TOTAL);
-  if (rank == 0) printf("%-22s %8.2f us %8.2f GB/s%s\n", what, 1e6 * seconds, 1e-9 * bytes, both ? " each way" : "");
+  for (int i = 0; i < WINDOWS; i++) round[i] = latency(&side);
+  bandwidth(&side, both, window);
+  qsort(round + WARM_UP, (size_t)counted, sizeof *round, compare);
+  qsort(window + WARM_UP, (size_t)counted, sizeof *window, compare);
+  if (rank == 1) { /* the receiver */
+    printf("%-18s %8.2f %8.2f %12.2f %8.2f\n", what, 1e6 * round[WARM_UP + counted / 2], 1e6 * round[WARM_UP],
+           1e-9 * CHUNK * CHUNKS / window[WARM_UP + counted / 2], 1e-9 * CHUNK * CHUNKS / window[WARM_UP]);
+  }
   fflush(stdout);
-  exchange(other, &seconds, &bytes, sizeof seconds); /* nobody leaves before the other is done */
+  exchange(other, &byte, &byte, 1); /* nobody leaves before the other is done */
 }
 
 int main(int argc, char** argv) {
@@ -186,7 +205,8 @@ int main(int argc, char** argv) {
   if (argc > 2 || (argc > 1 && !both)) return fprintf(stderr, "usage: net_bench [both]\n"), 2;
   setenv("NCCL_NET", "arfusion", 1);
   setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-  printf("%-22s %11s %13s\n", "", "8 bytes", "512 KiB x 8");
+  printf("%-18s %17s %21s\n", "", "8 bytes, us", both ? "GB/s each way" : "GB/s");
+  printf("%-18s %8s %8s %12s %8s\n", "", "median", "best", "median", "best");
   fflush(stdout);
   for (int i = 0; i < 3 && status == 0; i++) { /* processes of their own: settings are read once in each */
     int pair[2], ended;
