@@ -9,7 +9,7 @@
 #include <signal.h>
 
 #define LANE_STEP ((size_t)128 << 10) /* bytes that are moved before the lane may change hands */
-#define LANE_YIELDS 100               /* before the thread sleeps: the next message of many comes sooner than it wakes */
+#define LANE_YIELDS 100 /* before the thread sleeps: the next of many messages comes sooner than it wakes */
 
 void lane_create(struct lane* lane, const struct stream* stream, int sending, _Atomic int* failed) {
   lane->stream = *stream;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lane.h: one of the streams that carry large messages. Lanes either send or receive, in the order in which messages are
- * handed over. A thread moves them, and so does the connection's own thread while it waits: a message then does not have
- * to wait for a thread to wake up, and where processors are few, nobody polls in vain.
+ * lane.h: one of the streams that carry large messages. Lanes either send or receive, in the order in which messages
+ * are handed over. A thread moves them, and so does the connection's own thread while it waits: a message then does not
+ * have to wait for a thread to wake up, and where processors are few, nobody polls in vain.
  */
 #ifndef ARFUSION_NET_LANE_H_
 #define ARFUSION_NET_LANE_H_

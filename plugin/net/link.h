@@ -3,9 +3,9 @@
  * link.h: a connection, on which one end sends messages and the other receives them.
  *
  * The receiver says what it is ready to take: up to LINK_GROUP buffers at once (a posting), each with a tag and a size.
- * A message goes into the oldest buffer with its tag, so nothing travels for which there is no place, and messages of
- * one tag stay in order. Small messages follow their header on the control stream; large ones are cut up among the
- * lanes.
+ * A message goes into the oldest buffer with its tag, so messages of one tag stay in order, and those of different tags
+ * do not hold up each other. Before there is a buffer, only LINK_EARLY_MOST messages of up to LINK_EARLY_MAX bytes may
+ * travel. Small messages follow their header on the control stream; large ones are cut up among the lanes.
  *
  * One thread at a time per link. Errors are recorded with error_set once per link; afterwards the link only repeats the
  * code, and the other end learns of it by the end of its streams.
@@ -19,6 +19,8 @@
 #define LINK_GROUP 8                          /* buffers of one receive */
 #define LINK_POSTINGS 32                      /* that may be outstanding */
 #define LINK_SENDS (LINK_POSTINGS * LINK_GROUP)
+#define LINK_EARLY_MOST 32                    /* messages that may be sent before the receiver is ready for them */
+#define LINK_EARLY_MAX 1024u                  /* bytes of these */
 #define LINK_LANES_MAX 8
 #define LINK_MESSAGE_MAX ((size_t)1 << 31)    /* bytes */
 #define LINK_NAME_BYTES 80
@@ -46,9 +48,9 @@ void link_memory_unmap(struct link_memory* memory);
 struct link* link_create(const struct link_parts* parts);
 void link_close(struct link* link);
 
-/* *request is NULL if it cannot be done now. Memory must stay until link_test says that the request is done.
- * link_send: the peer is not ready for this tag, or LINK_SENDS are outstanding. size <= LINK_MESSAGE_MAX.
- * link_receive: LINK_POSTINGS are outstanding. 1 <= n <= LINK_GROUP. */
+/* *request is NULL if it cannot be done now. Memory must stay until link_test says that the request is done. link_send:
+ * the peer is not ready for this tag and the message may not go early, or LINK_SENDS are outstanding. size <=
+ * LINK_MESSAGE_MAX. link_receive: LINK_POSTINGS are outstanding. 1 <= n <= LINK_GROUP. */
 arfusionResult_t link_send(struct link* link, const void* data, size_t size, int tag, struct link_request** request);
 arfusionResult_t link_receive(struct link* link, int n, void* const* data, const size_t* sizes, const int* tags,
                               struct link_request** request);

@@ -11,11 +11,11 @@
 
 #define LINK_INLINE_SOCKET 16384u /* the largest message on the control stream */
 #define LINK_INLINE_RING 32768u
-#define LINK_HEAD_DATA 1024u      /* of a message that is sent in one piece with its header */
+#define LINK_HEAD_DATA LINK_EARLY_MAX /* of a message that is sent in one piece with its header */
 #define LINK_PART_MIN 65536u      /* of a message on a lane, unless that is all of it */
 #define LINK_READ_AHEAD 4096u
 
-enum link_frame_kind { LINK_POST = 1, LINK_MESSAGE = 2 };
+enum link_frame_kind { LINK_POST = 1, LINK_MESSAGE = 2, LINK_EARLY = 3 };
 
 /* From the receiver: a posting. `n` entries follow. */
 struct link_post {
@@ -31,7 +31,9 @@ struct link_post_entry {
   uint32_t reserved;
 };
 
-/* From the sender: a message, which goes into entry `entry` of posting `seq`. */
+/* From the sender: a message, which goes into entry `entry` of posting `seq`. An early one goes into the oldest buffer
+ * with its tag, which stands in `seq`. Both ends pair buffers and messages of a tag in the order in which these are
+ * posted and sent, so the sender knows which buffers of a posting its early messages have taken. */
 struct link_message {
   uint8_t kind;
   uint8_t entry;
@@ -66,6 +68,13 @@ struct link_request {
   };
 };
 
+/* An early message at the receiver. */
+struct link_early {
+  int tag;
+  size_t size;
+  char data[LINK_EARLY_MAX];
+};
+
 /* The sender's copy of a posting. */
 struct link_posting {
   uint32_t seq;
@@ -95,6 +104,8 @@ struct link {
   /* the sender */
   struct link_posting postings[LINK_POSTINGS];
   uint32_t post_oldest, post_next; /* seq of the oldest that is open, and of the next to come */
+  int early_tags[LINK_EARLY_MOST]; /* of the early messages whose buffers are not known yet, oldest first */
+  int early_count;
   unsigned lane_next;
   unsigned queue[LINK_SENDS], queue_first, queue_count; /* sends that are not written yet */
 
@@ -103,8 +114,12 @@ struct link {
   unsigned char posts[LINK_POSTINGS * (sizeof(struct link_post) + LINK_GROUP * sizeof(struct link_post_entry))];
   size_t posts_done, posts_bytes; /* written, and in all */
   int deaf;                       /* the peer takes no more postings; what it has sent may still come */
-  struct link_request* reading;   /* its message follows on the control stream */
-  struct link_entry* reading_entry;
+  struct link_early early[LINK_EARLY_MOST]; /* without a buffer yet, oldest first */
+  int early_held;
+  struct link_early incoming;       /* an early message that is not complete */
+  struct link_entry incoming_entry; /* its memory */
+  struct link_entry* reading_entry; /* where the message that follows on the control stream goes; NULL: none follows */
+  struct link_request* reading;     /* whose that is; NULL: an early message */
   size_t reading_done;
 
   struct link_request requests[LINK_SENDS]; /* of a receiver: the first LINK_POSTINGS */

@@ -28,6 +28,70 @@ static void posts_add(struct link* link, const void* data, size_t bytes) {
   link->posts_bytes += bytes;
 }
 
+static arfusionResult_t message_long(struct link* link, const struct link_entry* entry, size_t size) {
+  return link_fail(link, arfusionInvalidUsage,
+                   "a message of %zu bytes came for a buffer of %zu (tag %d): sizes, or settings such as NCCL_PROTO or "
+                   "NCCL_ALGO, differ between the ranks",
+                   size, entry->size, entry->tag);
+}
+
+/* ---------------------------------------------------------------- early messages */
+
+static arfusionResult_t early_give(struct link* link, const struct link_early* early, struct link_request* request,
+                                   struct link_entry* entry) {
+  if (early->size > entry->size) return message_long(link, entry, early->size);
+  memcpy(entry->data, early->data, early->size);
+  entry->size = early->size;
+  entry->matched = 1;
+  request->waiting--;
+  return arfusionSuccess;
+}
+
+/* A new receive gets the early messages with its tags. */
+static void early_pair(struct link* link, struct link_request* request) {
+  for (int i = 0; i < request->n; i++) {
+    int oldest = 0;
+    while (oldest < link->early_held && link->early[oldest].tag != request->entry[i].tag) oldest++;
+    if (oldest == link->early_held) continue;
+    if (early_give(link, &link->early[oldest], request, &request->entry[i]) != arfusionSuccess) return;
+    link->early_held--;
+    memmove(&link->early[oldest], &link->early[oldest + 1],
+            (size_t)(link->early_held - oldest) * sizeof(link->early[0]));
+  }
+}
+
+/* `incoming` is complete: it goes into the oldest buffer with its tag, or waits for one. */
+static void early_place(struct link* link) {
+  for (uint32_t seq = link->seq_next - LINK_POSTINGS; seq != link->seq_next; seq++) {
+    struct link_request* request = &link->requests[seq % LINK_POSTINGS];
+    for (int i = 0; request->used && request->seq == seq && i < request->n; i++) {
+      if (request->entry[i].matched || request->entry[i].tag != link->incoming.tag) continue;
+      early_give(link, &link->incoming, request, &request->entry[i]);
+      return;
+    }
+  }
+  link->early[link->early_held++] = link->incoming;
+}
+
+static arfusionResult_t early_take(struct link* link, const struct link_message* message) {
+  if (message->size > LINK_EARLY_MAX || message->follows != (message->size > 0) ||
+      link->early_held == LINK_EARLY_MOST) {
+    return link_fail(link, arfusionRemoteError, "an early message of %llu bytes beside %d others",
+                     (unsigned long long)message->size, link->early_held);
+  }
+  link->incoming.tag = (int)message->seq;
+  link->incoming.size = message->size;
+  if (message->size == 0) {
+    early_place(link);
+    return arfusionSuccess;
+  }
+  link->incoming_entry = (struct link_entry){.data = link->incoming.data, .size = message->size};
+  link->reading = NULL;
+  link->reading_entry = &link->incoming_entry;
+  link->reading_done = 0;
+  return arfusionSuccess;
+}
+
 arfusionResult_t link_receive(struct link* link, int n, void* const* data, const size_t* sizes, const int* tags,
                               struct link_request** request) {
   struct link_request* slot = &link->requests[link->seq_next % LINK_POSTINGS];
@@ -46,6 +110,7 @@ arfusionResult_t link_receive(struct link* link, int n, void* const* data, const
     posts_add(link, &entry, sizeof(entry));
     slot->entry[i] = (struct link_entry){.data = data[i], .size = sizes[i], .tag = tags[i]};
   }
+  early_pair(link, slot);
   *request = slot;
   posts_write(link);
   return link->failed;
@@ -57,6 +122,7 @@ static arfusionResult_t message_take(struct link* link, const struct link_messag
   struct link_request* request = &link->requests[message->seq % LINK_POSTINGS];
   struct link_entry* entry = &request->entry[message->entry % LINK_GROUP];
 
+  if (message->kind == LINK_EARLY) return early_take(link, message);
   if (message->kind != LINK_MESSAGE || message->follows > 1 || message->lane >= link->nlanes) {
     return link_fail(link, arfusionRemoteError, "what came is no message (kind %u)", message->kind);
   }
@@ -64,12 +130,7 @@ static arfusionResult_t message_take(struct link* link, const struct link_messag
     return link_fail(link, arfusionRemoteError, "a message for buffer %u of receive %u, which waits for none",
                      message->entry, message->seq);
   }
-  if (message->size > entry->size) {
-    return link_fail(link, arfusionInvalidUsage,
-                     "a message of %llu bytes came for a buffer of %zu (tag %d): sizes, or settings such as NCCL_PROTO "
-                     "or NCCL_ALGO, differ between the ranks",
-                     (unsigned long long)message->size, entry->size, entry->tag);
-  }
+  if (message->size > entry->size) return message_long(link, entry, message->size);
   if (message->follows != (message->size > 0 && message->size <= link->inline_max)) {
     return link_fail(link, arfusionRemoteError, "a message of %llu bytes came the wrong way",
                      (unsigned long long)message->size);
@@ -103,8 +164,12 @@ static int message_read(struct link* link) {
     if (status == NET_ERROR) link_fail_status(link, status);
     if (link->reading_done < entry->size) return 0;
   }
-  link->reading->waiting--;
-  link->reading = NULL;
+  link->reading_entry = NULL;
+  if (link->reading != NULL) {
+    link->reading->waiting--;
+  } else {
+    early_place(link);
+  }
   return 1;
 }
 
@@ -114,7 +179,7 @@ arfusionResult_t link_receive_progress(struct link* link) {
   posts_write(link);
   while (link->failed == arfusionSuccess) {
     struct link_message message;
-    if (link->reading != NULL && !message_read(link)) break;
+    if (link->reading_entry != NULL && !message_read(link)) break;
     if (link_peek(link, sizeof(message), &at) != 1) break;
     memcpy(&message, at, sizeof(message));
     link->ahead_at += sizeof(message);

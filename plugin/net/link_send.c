@@ -8,6 +8,27 @@
 
 /* ---------------------------------------------------------------- what the receiver is ready for */
 
+static void posting_use(struct link* link, struct link_posting* posting, int entry) {
+  posting->sent[entry] = 1;
+  posting->open--;
+  while (link->post_oldest != link->post_next && link->postings[link->post_oldest % LINK_POSTINGS].open == 0) {
+    link->post_oldest++;
+  }
+}
+
+/* Its buffers go to the early messages that have waited for them. */
+static void posting_pair(struct link* link, struct link_posting* posting) {
+  for (int i = 0; i < posting->n; i++) {
+    int oldest = 0;
+    while (oldest < link->early_count && link->early_tags[oldest] != posting->tags[i]) oldest++;
+    if (oldest == link->early_count) continue;
+    link->early_count--;
+    memmove(&link->early_tags[oldest], &link->early_tags[oldest + 1],
+            (size_t)(link->early_count - oldest) * sizeof(link->early_tags[0]));
+    posting_use(link, posting, i);
+  }
+}
+
 static arfusionResult_t posting_take(struct link* link, const struct link_post* post,
                                      const struct link_post_entry* entries) {
   struct link_posting* posting = &link->postings[post->seq % LINK_POSTINGS];
@@ -24,6 +45,7 @@ static arfusionResult_t posting_take(struct link* link, const struct link_post* 
     posting->sizes[i] = entries[i].size;
   }
   link->post_next++;
+  posting_pair(link, posting);
   return arfusionSuccess;
 }
 
@@ -60,14 +82,6 @@ static struct link_posting* posting_match(struct link* link, int tag, int* entry
   return NULL;
 }
 
-static void posting_use(struct link* link, struct link_posting* posting, int entry) {
-  posting->sent[entry] = 1;
-  posting->open--;
-  while (link->post_oldest != link->post_next && link->postings[link->post_oldest % LINK_POSTINGS].open == 0) {
-    link->post_oldest++;
-  }
-}
-
 /* ---------------------------------------------------------------- messages */
 
 /* Writes what the control stream takes of a send's head and data. 1: all is written. */
@@ -87,7 +101,7 @@ static int send_write(struct link* link, struct link_request* request) {
          request->send.done == request->send.follows;
 }
 
-arfusionResult_t link_send_progress(struct link* link) {
+static void sends_write(struct link* link) {
   while (link->queue_count > 0) {
     struct link_request* request = &link->requests[link->queue[link->queue_first]];
     if (!send_write(link, request)) break;
@@ -95,8 +109,11 @@ arfusionResult_t link_send_progress(struct link* link) {
     link->queue_first = (link->queue_first + 1) % LINK_SENDS;
     link->queue_count--;
   }
-  if (link->failed != arfusionSuccess) return link->failed;
-  return postings_read(link);
+}
+
+arfusionResult_t link_send_progress(struct link* link) {
+  sends_write(link);
+  return link->failed != arfusionSuccess ? link->failed : postings_read(link);
 }
 
 static void send_start(struct link* link, struct link_request* request, struct link_message* message, const char* data,
@@ -142,11 +159,18 @@ arfusionResult_t link_send(struct link* link, const void* data, size_t size, int
   if (link_send_progress(link) != arfusionSuccess) return link->failed;
   if (link->gone) return link_gone(link);
   posting = posting_match(link, tag, &entry);
-  slot = posting != NULL ? send_slot(link) : NULL;
+  if (posting == NULL && (size > LINK_EARLY_MAX || link->early_count == LINK_EARLY_MOST)) return arfusionSuccess;
+  slot = send_slot(link);
   if (slot == NULL) return arfusionSuccess;
-  posting_use(link, posting, entry);
-  message.entry = (uint8_t)entry;
-  message.seq = posting->seq;
+  if (posting != NULL) {
+    posting_use(link, posting, entry);
+    message.entry = (uint8_t)entry;
+    message.seq = posting->seq;
+  } else {
+    link->early_tags[link->early_count++] = tag;
+    message.kind = LINK_EARLY;
+    message.seq = (uint32_t)tag;
+  }
   message.lane = (uint8_t)link->lane_next;
   send_start(link, slot, &message, data, size);
   if (size > link->inline_max) {
@@ -156,5 +180,6 @@ arfusionResult_t link_send(struct link* link, const void* data, size_t size, int
     }
   }
   *request = slot;
-  return link_send_progress(link);
+  sends_write(link);
+  return link->failed;
 }

@@ -4,7 +4,8 @@
  * threads drive it: messages of 512 KiB, eight of them outstanding, one thread a process. Beside it the same over a
  * plain TCP connection that this thread alone serves: what NCCL's own Socket network does by default.
  *
- * Figures are medians over windows (of 100 round trips, of 32 MiB) and, for machines that others use too, the best window.
+ * Figures are medians over windows (of 100 round trips, of 32 MiB) and, for machines that others use too, the best
+ * window.
  *
  *   net_bench [both]       both: each process sends and receives at the same time
  */

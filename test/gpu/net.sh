@@ -87,9 +87,11 @@ compare() { # alternating, so that a machine that warms up favours nobody; media
   done | tee "$out/compare.txt"
   awk '{ time[$1] = $2; speed[$1] = $3 }
     END {
-      bad = !(speed["memory"] >= 2 * speed["socket"] && time["memory"] < time["socket"] && speed["tcp"] >= speed["socket"])
-      printf "8 bytes in us: Socket %s, memory %s, TCP %s; 64 MB in GB/s: %s, %s, %s%s\n", time["socket"], time["memory"],
-        time["tcp"], speed["socket"], speed["memory"], speed["tcp"], bad ? ": not what was aimed at" : ""
+      bad = !(speed["memory"] >= 2 * speed["socket"] && time["memory"] < time["socket"] &&
+              speed["tcp"] >= speed["socket"])
+      printf "8 bytes in us: Socket %s, memory %s, TCP %s; 64 MB in GB/s: %s, %s, %s%s\n", time["socket"],
+        time["memory"], time["tcp"], speed["socket"], speed["memory"], speed["tcp"],
+        bad ? ": not what was aimed at" : ""
       exit bad
     }' "$out/compare.txt"
 }

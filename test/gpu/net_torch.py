@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unmodified PyTorch program for NCCL's networks: a rank (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) makes each kind
-of call with sizes around the steps of NCCL's proxies, several of them in flight, and checks what comes of it."""
+"""An unmodified PyTorch program for the networks of NCCL: a rank (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) makes
+each kind of call with sizes around the steps of the proxies, several of them in flight, and checks the results."""
 import os
 
 import torch

@@ -128,11 +128,11 @@ static void test_largest(void** state) {
 static void test_limits(const struct endpoint_options* options) {
   struct support_pair pair = make(options, 0);
   struct link_request *request, *receives[LINK_POSTINGS], *sends[LINK_SENDS];
-  char room[LINK_GROUP][8], data[8] = "message";
+  char room[LINK_GROUP][8], data[8] = "message", large[LINK_EARLY_MAX + 1] = "";
   void* list[LINK_GROUP];
   size_t sizes[LINK_GROUP];
   int tags[LINK_GROUP], done, got[LINK_GROUP];
-  assert_int_equal(link_send(pair.send, data, 8, 5, &request), arfusionSuccess);
+  assert_int_equal(link_send(pair.send, large, sizeof large, 5, &request), arfusionSuccess);
   assert_null(request); /* nobody waits for it */
   for (int i = 0; i < LINK_GROUP; i++) list[i] = room[i], sizes[i] = 8, tags[i] = i;
   for (int i = 0; i < LINK_POSTINGS; i++) {
@@ -141,7 +141,7 @@ static void test_limits(const struct endpoint_options* options) {
   }
   assert_int_equal(link_receive(pair.recv, 1, list, sizes, tags, &request), arfusionSuccess);
   assert_null(request);
-  assert_int_equal(link_send(pair.send, data, 8, LINK_GROUP, &request), arfusionSuccess);
+  assert_int_equal(link_send(pair.send, large, sizeof large, LINK_GROUP, &request), arfusionSuccess);
   assert_null(request); /* not for this tag */
   for (int i = 0; i < LINK_SENDS; i++) { /* the last tag first */
     do {
@@ -190,6 +190,44 @@ static struct link_request* send_now(struct link* link, const void* data, size_t
   }
   assert_non_null(request);
   return request;
+}
+
+/* Small messages that are sent before anybody waits for them: so many, and each goes where its tag is waited for. */
+static void early(const struct endpoint_options* options) {
+  struct support_pair pair = make(options, 0);
+  struct link_request* request;
+  char data[LINK_EARLY_MOST][LINK_EARLY_MAX], room[LINK_EARLY_MAX], empty[1];
+  for (int i = 0; i < LINK_EARLY_MOST; i++) {
+    memset(data[i], i + 1, sizeof data[i]);
+    assert_int_equal(wait_for(send_now(pair.send, data[i], i == 9 ? 0 : (size_t)LINK_EARLY_MAX - (size_t)i, i % 3)),
+                     arfusionSuccess);
+  }
+  assert_int_equal(link_send(pair.send, data, 1, 0, &request), arfusionSuccess);
+  assert_null(request);
+  for (int tag = 2; tag >= 0; tag--) {
+    for (int i = tag; i < LINK_EARLY_MOST; i += 3) {
+      int size = -1;
+      request = receive(pair.recv, i == 9 ? empty : room, i == 9 ? 0 : sizeof room, tag);
+      for (int done = 0; !done;) assert_int_equal(link_test(request, &done, &size), arfusionSuccess);
+      assert_int_equal(size, i == 9 ? 0 : LINK_EARLY_MAX - (unsigned)i);
+      if (i != 9) assert_memory_equal(room, data[i], (size_t)size);
+    }
+  }
+  request = receive(pair.recv, room, sizeof room, 0);
+  assert_int_equal(wait_for(send_now(pair.send, data[7], 100, 0)), arfusionSuccess);
+  assert_int_equal(wait_for(request), arfusionSuccess);
+  assert_memory_equal(room, data[7], 100);
+  assert_int_equal(wait_for(send_now(pair.send, data[7], 100, 1)), arfusionSuccess); /* more than there is room for */
+  support_sleep(0.01);
+  request = receive(pair.recv, room, 99, 1);
+  assert_int_equal(wait_for(request), arfusionInvalidUsage);
+  close_pair(pair, 0);
+}
+
+static void test_early(void** state) {
+  (void)state;
+  early(&memory);
+  early(&tcp);
 }
 
 /* Only the connection on which it comes ends. */
@@ -301,6 +339,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_ipv6, before, after),
       cmocka_unit_test_setup_teardown(test_largest, before, after),
       cmocka_unit_test_setup_teardown(test_limits_of_both, before, after),
+      cmocka_unit_test_setup_teardown(test_early, before, after),
       cmocka_unit_test_setup_teardown(test_too_long, before, after),
       cmocka_unit_test_setup_teardown(test_closed_by_the_other, before, after),
       cmocka_unit_test_setup_teardown(test_closed_unfinished, before, after),
