@@ -129,7 +129,7 @@ static arfusionResult_t rank_talk(struct scene* scene, int rank, const struct nc
   while (result == arfusionSuccess && !(sent && received)) {
     if (!sent) result = support_flow_step(sending, &sent);
     if (result == arfusionSuccess && !received) result = support_flow_step(receiving, &received);
-    if (scene->killed && rank == 1 && ++steps == 300) raise(SIGKILL);
+    if (scene->killed && rank == 1 && ++steps == 100) raise(SIGKILL);
     CHECK(support_now() < limit);
   }
   if (scene->killed) { /* the other direction says so too */
