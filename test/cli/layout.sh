@@ -2,6 +2,7 @@
 # The sources' rules that a compiler does not check: dependencies go one way, lines and files are of a size that can be
 # read, every file says what it is for, every folder has a door.
 set -u
+export LC_ALL=C.UTF-8 # columns are characters
 bad=0
 complain() { echo "$1"; bad=1; }
 
@@ -36,7 +37,11 @@ for file in $sources; do
     *.md) ;;
     *) head -n 3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || complain "$file: no SPDX line" ;;
   esac
+  lines=$(wc -l <"$file")
+  [ "$lines" -le 600 ] || complain "$file: $lines lines, at most 600"
 done
+wide=$(grep -nE '^.{121}' $sources | grep -vE '\.md:[0-9]+:\|' | cut -d: -f1,2)
+[ -z "$wide" ] || complain "over 120 columns: $wide"
 todo=$(grep -nwE 'TODO|FIXME|XXX' $sources | grep -v '^./test/cli/layout.sh')
 [ -z "$todo" ] || complain "left undone: $todo"
 exit $bad

@@ -107,7 +107,8 @@ step2 check-legacy-processes 150 bash -c 'legacy check --ranks-as processes'
 step check-legacy-threads 150 bash -c 'legacy check --ranks-as threads'
 step sanitize 600 bash test/gpu/sanitize.sh "$logs"
 step2 python 420 bash -c 'python_package "test_[!t]*.py"'
-step2 python-expandable 420 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True bash -c 'python_package "test_[!t]*.py"'
+step2 python-expandable 420 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
+  bash -c 'python_package "test_[!t]*.py"'
 step2 python-cost 120 bash -c python_cost
 step2 torch-operators 400 bash -c 'python_package "test_torch_*.py"'
 step2 torch-host-time 120 bash -c 'torch_bench ops_host_time.py -o "$out/host-time.json"'
