@@ -161,17 +161,33 @@ static void test_silent_crowd(void** state) {
   assert_met(4);
 }
 
+static int crowded;
+
+/* In place of libc's: with `crowded`, there is always somebody at rank 0's door, who is gone again when it is opened. */
+int poll(struct pollfd* fds, nfds_t count, int timeout) {
+  int milliseconds = crowded && (timeout < 0 || timeout > 1) ? 1 : timeout;
+  struct timespec limit = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000l};
+  int ready = ppoll(fds, count, milliseconds < 0 ? NULL : &limit, NULL);
+
+  if (!crowded || ready != 0 || count < 2) return ready;
+  fds[0].revents = POLLIN;
+  return 1;
+}
+
+static arfusionResult_t crowded_rank(int index, void* context) {
+  crowded = index == 0;
+  alarm(10);
+  return world_rank(index, context);
+}
+
 /* The limit holds, too, while strangers keep coming. */
 static void test_crowd_and_missing_rank(void** state) {
   struct world world;
-  struct stranger stranger;
   (void)state;
 
   world_make(&world, 3, SHORT_S);
   world.rank[2] = -1;
-  stranger = stranger_start(silent_crowd, &world, geteuid());
-  ranks_as_processes(2, world_rank, &world, outcomes);
-  stranger_end(stranger);
+  ranks_as_processes(2, crowded_rank, &world, outcomes);
   for (int i = 0; i < 2; i++) assert_failed(i, arfusionRemoteError, "rank 2 of 3 did not come within 1 s", LATE);
 }
 
