@@ -231,6 +231,37 @@ static void the_capacity_is_that_of_the_algorithm_that_is_forced(void** state) {
 }
 
 /* No memory holds these, but they can be asked about. */
+/* The first reason for which a request of a new communicator is turned down. */
+static arfusionReason_t reason_with(void* own) {
+  const arfusionConfig_t config = {.size = sizeof config, .maxTokens = 4, .hidden = 64, .dataType = arfusionFloat32};
+  void* comms[NRANKS];
+  comms_make(own, &config, comms);
+  const arfusionReason_t reason = route_of(comms[0], arfusionPatternAllReduce, arfusionFloat32, 1, 64).reason;
+  comms_end(comms);
+  return reason;
+}
+
+static void a_hosts_default_counts_unless_the_user_has_set_it(void** state) {
+  (void)state;
+  void* own = support_context();
+  assert_non_null(own);
+  assert_int_equal(plugin->setDefault(own, "ARFUSION_ALGO", "none"), arfusionSuccess);
+  assert_int_equal(reason_with(own), arfusionReasonDisabled);
+  assert_int_equal(plugin->setDefault(own, "ARFUSION_ALGO", "fastest"), arfusionInvalidArgument);
+  assert_true(support_text_has(plugin->getLastError(), "ARFUSION_ALGO=fastest|the host program|twoshot"));
+  assert_int_equal(plugin->setDefault(own, "ARFUSION_AGLO", "none"), arfusionInvalidArgument);
+  assert_int_equal(plugin->setDefault(own, NULL, "none"), arfusionInvalidArgument);
+  assert_int_equal(plugin->finalize(own), arfusionSuccess);
+
+  support_setting("ARFUSION_ALGO", "twoshot");
+  own = support_context();
+  support_setting("ARFUSION_ALGO", NULL);
+  assert_non_null(own);
+  assert_int_equal(plugin->setDefault(own, "ARFUSION_ALGO", "none"), arfusionSuccess);
+  assert_int_equal(reason_with(own), arfusionReasonNone);
+  assert_int_equal(plugin->finalize(own), arfusionSuccess);
+}
+
 static void absurd_sizes_are_routed_without_overflow(void** state) {
   (void)state;
   const arfusionConfig_t config = {
@@ -535,6 +566,7 @@ int main(void) {
       cmocka_unit_test(the_default_is_16384_tokens_of_8192_bf16),
       cmocka_unit_test(large_requests_go_out_as_several_launches),
       cmocka_unit_test(the_capacity_is_that_of_the_algorithm_that_is_forced),
+      cmocka_unit_test(a_hosts_default_counts_unless_the_user_has_set_it),
       cmocka_unit_test(absurd_sizes_are_routed_without_overflow),
       cmocka_unit_test(rows_may_be_4_gb_apart),
       cmocka_unit_test(counters_are_exact),
