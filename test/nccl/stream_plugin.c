@@ -5,6 +5,7 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,12 @@
 #include "test/nccl/mock/mock.h"
 
 static const arfusionPlugin_v1_t* host;
+
+/* What tests ask: communicators that have not been finalized, and the host's defaults as NAME=VALUE and a space each. */
+int streamPluginCommunicators(void);
+const char* streamPluginDefaults(void);
+static atomic_int communicators;
+static char defaults[256];
 
 struct comm {
   void* own;
@@ -40,6 +47,7 @@ static arfusionResult_t stream_comm_init(void* ctx, int dev, const arfusionConfi
   pthread_mutex_init(&comm->mutex, NULL);
   pthread_cond_init(&comm->ended, NULL);
   comm->stream = mockStreamCreate();
+  atomic_fetch_add(&communicators, 1);
   *out = comm;
   return arfusionSuccess;
 }
@@ -86,6 +94,7 @@ static arfusionResult_t stream_comm_finalize(void* opaque) {
   while (comm->done != comm->enqueued) pthread_cond_wait(&comm->ended, &comm->mutex);
   pthread_mutex_unlock(&comm->mutex);
   mockStreamDestroy(comm->stream);
+  atomic_fetch_sub(&communicators, 1);
   const arfusionResult_t result = host->commFinalize(comm->own);
   pthread_cond_destroy(&comm->ended);
   pthread_mutex_destroy(&comm->mutex);
@@ -98,6 +107,16 @@ static arfusionResult_t stream_comm_abort(void* comm) { return host->commAbort((
 static arfusionResult_t stream_async_error(void* comm, arfusionResult_t* result, char* text, size_t bytes) {
   return host->commGetAsyncError(((struct comm*)comm)->own, result, text, bytes);
 }
+
+/* The library sets them once, before its first communicator. */
+static arfusionResult_t stream_set_default(void* ctx, const char* name, const char* value) {
+  const size_t used = strlen(defaults);
+  snprintf(defaults + used, sizeof defaults - used, "%s=%s ", name, value);
+  return host->setDefault(ctx, name, value);
+}
+
+__attribute__((visibility("default"))) int streamPluginCommunicators(void) { return atomic_load(&communicators); }
+__attribute__((visibility("default"))) const char* streamPluginDefaults(void) { return defaults; }
 
 extern arfusionPlugin_v1_t arfusionPlugin_v1;
 __attribute__((visibility("default"))) arfusionPlugin_v1_t arfusionPlugin_v1;
@@ -122,4 +141,5 @@ __attribute__((constructor)) static void table_fill(void) {
   arfusionPlugin_v1.commFinalize = stream_comm_finalize;
   arfusionPlugin_v1.commAbort = stream_comm_abort;
   arfusionPlugin_v1.commGetAsyncError = stream_async_error;
+  arfusionPlugin_v1.setDefault = stream_set_default;
 }

@@ -4,6 +4,7 @@
  */
 #include "test/nccl/support.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,29 @@ void support_settings(void) {
   setenv("ARFUSION_DEVICE", "host", 1);
   setenv("ARFUSION_WORKSPACE_LIMIT", "1M", 1);
   setenv("ARFUSION_INIT_TIMEOUT", "20", 0);
+}
+
+static void* plugin_symbol(const char* name) {
+  void* plugin = dlopen(getenv("ARFUSION_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
+  CHECK(plugin);
+  void* symbol = dlsym(plugin, name);
+  CHECK(symbol);
+  dlclose(plugin);
+  return symbol;
+}
+
+int support_plugin_communicators(void) {
+  int (*count)(void);
+  void* symbol = plugin_symbol("streamPluginCommunicators");
+  memcpy(&count, &symbol, sizeof count);
+  return count();
+}
+
+const char* support_plugin_defaults(void) {
+  const char* (*defaults)(void);
+  void* symbol = plugin_symbol("streamPluginDefaults");
+  memcpy(&defaults, &symbol, sizeof defaults);
+  return defaults();
 }
 
 void support_fail(const char* file, int line, const char* condition) {

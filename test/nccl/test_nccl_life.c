@@ -61,6 +61,12 @@ static void destroy_all(void** comms, int count) {
   CHECK(mockCommunicators() == 0);
 }
 
+/* The plugin's communicators end with NCCL's; after an abort by a thread of their own. */
+static void plugin_has_ended(void) {
+  for (int i = 0; i < 1000 && support_plugin_communicators(); ++i) nanosleep(&(struct timespec){0, 10000000}, NULL);
+  CHECK(support_plugin_communicators() == 0);
+}
+
 /* ---------------------------------------------------------------- cases */
 
 static void errors_are_nccls(void) {
@@ -111,7 +117,11 @@ static void sizes_beyond_the_workspace_are_nccls(void) {
   CHECK(forwarded(comms, RANKS, 1) == 0);
   CHECK(forwarded(comms, RANKS, most) == 0);
   CHECK(forwarded(comms, RANKS, most + 1) == RANKS);
+  CHECK(support_plugin_communicators() == RANKS);
   destroy_all(comms, RANKS);
+  CHECK(support_plugin_communicators() == 0);
+  /* NCCL waits for ever, and nobody wants what it does faster. */
+  CHECK(strcmp(support_plugin_defaults(), "ARFUSION_TIMEOUT=0 ARFUSION_PREFER=speed ") == 0);
 }
 
 static void pointers_that_nccl_uses_again_are_new(void) {
@@ -162,6 +172,7 @@ static void children_and_the_end(void) {
   for (int r = 0; r < 3; ++r) CHECK(ncclCommDestroy(comms[r]) == NCCL_SUCCESS);
   CHECK(ncclGroupEnd() == NCCL_SUCCESS);
   CHECK(mockCommunicators() == 0);
+  plugin_has_ended();
 }
 
 static void abort_ends_a_wait_for_a_peer_that_never_comes(void) {
@@ -182,6 +193,7 @@ static void abort_ends_a_wait_for_a_peer_that_never_comes(void) {
   CHECK(seconds() - start < 1);
   CHECK(ncclCommAbort(comms[1]) == NCCL_SUCCESS);
   CHECK(mockCommunicators() == 0);
+  plugin_has_ended();
 }
 
 static void late_rank(int rank, void* argument) {
