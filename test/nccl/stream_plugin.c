@@ -15,7 +15,8 @@
 
 static const arfusionPlugin_v1_t* host;
 
-/* What tests ask: communicators that have not been finalized, and the host's defaults as NAME=VALUE and a space each. */
+/* What tests ask: communicators that have not been finalized, and the host's defaults as NAME=VALUE and a space each.
+ * */
 int streamPluginCommunicators(void);
 const char* streamPluginDefaults(void);
 static atomic_int communicators;

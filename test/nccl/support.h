@@ -24,8 +24,8 @@ struct nccl_config support_nonblocking(void);
 /* The host device with streams, small workspaces, quiet. Before the first NCCL call. */
 void support_settings(void);
 
-/* Of stream_plugin.c, once the library has opened it: the plugin's communicators that have not ended, and what the library
- * has made its defaults. */
+/* Of stream_plugin.c, once the library has opened it: the plugin's communicators that have not ended, and what the
+ * library has made its defaults. */
 int support_plugin_communicators(void);
 const char* support_plugin_defaults(void);
 

@@ -3,7 +3,7 @@
  * test_nccl_random.c: random sequences of NCCL calls through libarfusion-nccl.so, compared with a model (plan.h): what
  * ends in every buffer, and how many allreduces reach NCCL.
  *
- *   test_nccl_random [SEQUENCES [SEED]]     the default is 1000 from seed 1; with sanitizers, which take their time, 200
+ *   test_nccl_random [SEQUENCES [SEED]]     the default is 1000 from seed 1 (sanitizers: 200)
  */
 #include <pthread.h>
 #include <stdio.h>
