@@ -163,7 +163,7 @@ static void test_silent_crowd(void** state) {
 
 static int crowded;
 
-/* In place of libc's: with `crowded`, there is always somebody at rank 0's door, who is gone again when it is opened. */
+/* In place of libc's: with `crowded`, there is always somebody at rank 0's door, gone again when it is opened. */
 int poll(struct pollfd* fds, nfds_t count, int timeout) {
   int milliseconds = crowded && (timeout < 0 || timeout > 1) ? 1 : timeout;
   struct timespec limit = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000l};
