@@ -4,6 +4,11 @@
  */
 #include "test/unit/support_net.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,6 +218,15 @@ arfusionResult_t support_flow_step(struct support_flow* flow, int* ended) {
 }
 
 /* ---------------------------------------------------------------- pairs */
+
+void support_checked_run(void** state) {
+  const struct support_checked* checked = *state;
+  int descriptors = support_descriptors();
+  checked->test(state);
+  endpoint_connects_end();
+  assert_int_equal(support_descriptors(), descriptors);
+  assert_int_equal(support_mappings("arfusion-net"), 0);
+}
 
 struct interface support_loopback(int six) {
   struct interface interface = {.name = "lo", .index = 1};

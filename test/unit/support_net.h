@@ -35,6 +35,14 @@ struct support_pair support_pair_make(const struct endpoint_options* options, in
 /* Steps both flows until both have ended, or one has failed: its result. */
 arfusionResult_t support_pair_run(struct support_pair pair, const struct support_traffic* traffic);
 
+/* An entry of cmocka's list, for a test after which there must be no descriptor and no shared memory that was not there
+ * before. */
+struct support_checked {
+  void (*test)(void** state);
+};
+void support_checked_run(void** state);
+#define SUPPORT_CHECKED(test) {#test, support_checked_run, NULL, NULL, &(struct support_checked){test}}
+
 /* A number from 0 to below - 1; the state may begin as any number. */
 uint32_t support_random(uint64_t* state, uint32_t below);
 

@@ -26,20 +26,6 @@
 static const struct endpoint_options memory = {.nlanes = 2, .shared = 1, .timeout_s = 20};
 static const struct endpoint_options tcp = {.nlanes = 2, .shared = 0, .timeout_s = 20};
 static const struct endpoint_options* const both[] = {&memory, &tcp};
-static int left_descriptors;
-
-static int before(void** state) {
-  (void)state;
-  left_descriptors = support_descriptors();
-  return 0;
-}
-
-static int after(void** state) {
-  (void)state;
-  endpoint_connects_end();
-  if (support_descriptors() != left_descriptors) return -1;
-  return support_mappings("arfusion-net") != 0;
-}
 
 /* ---------------------------------------------------------------- interfaces */
 
@@ -352,13 +338,13 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_names),
       cmocka_unit_test(test_interfaces),
-      cmocka_unit_test_setup_teardown(test_malformed_handles, before, after),
-      cmocka_unit_test_setup_teardown(test_gone_and_silent, before, after),
-      cmocka_unit_test_setup_teardown(test_falls_back, before, after),
-      cmocka_unit_test_setup_teardown(test_strangers, before, after),
-      cmocka_unit_test_setup_teardown(test_wrong_memory, before, after),
-      cmocka_unit_test_setup_teardown(test_silent_strangers, before, after),
-      cmocka_unit_test_setup_teardown(test_several, before, after),
+      SUPPORT_CHECKED(test_malformed_handles),
+      SUPPORT_CHECKED(test_gone_and_silent),
+      SUPPORT_CHECKED(test_falls_back),
+      SUPPORT_CHECKED(test_strangers),
+      SUPPORT_CHECKED(test_wrong_memory),
+      SUPPORT_CHECKED(test_silent_strangers),
+      SUPPORT_CHECKED(test_several),
   };
   log_configure(support_logger, arfusionLogTrace);
   return cmocka_run_group_tests(tests, NULL, NULL);

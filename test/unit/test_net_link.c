@@ -21,20 +21,6 @@
 
 static const struct endpoint_options memory = {.nlanes = 3, .shared = 1, .timeout_s = 20};
 static const struct endpoint_options tcp = {.nlanes = 3, .shared = 0, .timeout_s = 20};
-static int left_descriptors;
-
-static int before(void** state) {
-  (void)state;
-  left_descriptors = support_descriptors();
-  return 0;
-}
-
-/* Nothing is left behind by any test. */
-static int after(void** state) {
-  (void)state;
-  if (support_descriptors() != left_descriptors) return -1;
-  return support_mappings("arfusion-net") != 0;
-}
 
 static struct support_pair make(const struct endpoint_options* options, int six) {
   struct support_pair pair = support_pair_make(options, six);
@@ -334,15 +320,15 @@ static void test_closed_unfinished(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(test_memory, before, after),
-      cmocka_unit_test_setup_teardown(test_tcp, before, after),
-      cmocka_unit_test_setup_teardown(test_ipv6, before, after),
-      cmocka_unit_test_setup_teardown(test_largest, before, after),
-      cmocka_unit_test_setup_teardown(test_limits_of_both, before, after),
-      cmocka_unit_test_setup_teardown(test_early, before, after),
-      cmocka_unit_test_setup_teardown(test_too_long, before, after),
-      cmocka_unit_test_setup_teardown(test_closed_by_the_other, before, after),
-      cmocka_unit_test_setup_teardown(test_closed_unfinished, before, after),
+      SUPPORT_CHECKED(test_memory),
+      SUPPORT_CHECKED(test_tcp),
+      SUPPORT_CHECKED(test_ipv6),
+      SUPPORT_CHECKED(test_largest),
+      SUPPORT_CHECKED(test_limits_of_both),
+      SUPPORT_CHECKED(test_early),
+      SUPPORT_CHECKED(test_too_long),
+      SUPPORT_CHECKED(test_closed_by_the_other),
+      SUPPORT_CHECKED(test_closed_unfinished),
   };
   log_configure(support_logger, arfusionLogTrace);
   return cmocka_run_group_tests(tests, NULL, NULL);
