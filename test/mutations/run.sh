@@ -9,7 +9,7 @@
 set -u
 passed=0 failed=0 skipped=0
 B=$(realpath -m "${B:-build/mutations}")
-jobs=${JOBS:-2}
+jobs=${JOBS:-$(($(nproc) + 1))} # the host code's tests mostly wait
 
 # A mutant need not be free of warnings: what it no longer uses is not the point.
 build() { # build CFLAGS PROGRAM...
