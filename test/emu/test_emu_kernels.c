@@ -199,7 +199,7 @@ static int arenas_equal(void) {
 
 /* That of the operation before, so that this one may take its outputs for inputs; often another one. */
 static struct plan_shape draw_next_shape(void) {
-  if (plan.count == 0 || draw(3)) return draw_shape();
+  if (plan.count == 0 || (!plan.chained && draw(3))) return draw_shape();
   const struct kernel_op* before = &plan.planned[plan.count - 1].op[0];
   return (struct plan_shape){before->pattern, before->dtype, before->tokens, before->hidden};
 }
@@ -209,6 +209,7 @@ static void operations_draw(int count) {
   algorithm = (arfusionAlgorithm_t)(arfusionAlgoOneshotLamport + (int)draw(4));
   if (algorithm > arfusionAlgoTwoshot) algorithm = arfusionAlgoAuto; /* any */
   plan_clear(&plan);
+  plan.chained = draw(4) == 0;
   for (int i = 0; i < count; ++i) {
     const struct plan_shape s = draw_next_shape();
     if (!add(&s)) break;

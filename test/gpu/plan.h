@@ -28,6 +28,7 @@ struct plan {
   int nranks, count, most; /* operations, and how many there may be */
   int first;               /* operations from here on may work on the outputs of those before them */
   uint32_t random;
+  int chained;  /* operations do work on them wherever shapes allow it, and may begin before those end */
   int whole;    /* operations are whole requests, of the plugin's table */
   int plain;    /* the operation being made has dense and aligned tensors, as most callers have */
   size_t bytes; /* of an arena */
@@ -172,7 +173,7 @@ static inline int plan_local_quant(struct plan* plan, int rank, const struct pla
 static inline void* plan_draw_written(struct plan* plan, const struct kernel_op* before, void* out, int64_t stride,
                                       arfusionDataType_t dtype, int64_t elements) {
   if (!out || before->dtype != dtype || stride != before->hidden) return NULL;
-  return before->tokens * before->hidden >= elements && plan_draw(plan, 2) ? out : NULL;
+  return before->tokens * before->hidden >= elements && (plan->chained || plan_draw(plan, 2)) ? out : NULL;
 }
 
 /* One operation on one rank, with everything local drawn. 0: the arena is full. */
@@ -186,6 +187,7 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
   op->tokens = s->tokens;
   op->hidden = s->hidden;
   op->flags = plan_draw(plan, 4); /* dependent launch, early trigger */
+  if (plan->chained) op->flags = ARFUSION_FLAG_DEPENDENT_LAUNCH | ARFUSION_FLAG_EARLY_TRIGGER;
   op->input_stride = plan_draw_stride(plan, s);
   const struct kernel_op* before = plan->count > plan->first ? &plan->planned[plan->count - 1].op[rank] : NULL;
   if (before && s->pattern == arfusionPatternAllReduce) {

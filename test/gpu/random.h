@@ -15,12 +15,12 @@ static inline uint32_t random_seed(uint64_t seed, uint32_t purpose) {
   return (uint32_t)(h >> 32) | 1;
 }
 
-/* xorshift: 0 to below - 1 */
+/* xorshift, multiplied: its own bits are linear in the state. 0 to below - 1. */
 static inline uint32_t random_draw(uint32_t* state, uint32_t below) {
   *state ^= *state << 13;
   *state ^= *state >> 17;
   *state ^= *state << 5;
-  return *state % below;
+  return (uint32_t)(*state * 0x9e3779b97f4a7c15u >> 32) % below;
 }
 
 #endif
