@@ -5,6 +5,7 @@ set -eu
 fail() { echo "$1" >&2; exit 1; }
 skip() { echo "$1"; exit 77; }
 [ "$(id -u)" = 0 ] || skip "a Debian system can only be made by root"
+unshare --mount --fork sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || skip "root may not mount anything here"
 for tool in debootstrap lintian unshare dpkg-buildpackage dh; do
   command -v $tool >/dev/null || skip "$tool is missing: make deps"
 done
