@@ -5,6 +5,7 @@
 #include "plugin/core/memory_cuda.h"
 
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "plugin/core/bootstrap.h"
@@ -89,15 +90,27 @@ static arfusionResult_t exchange_handles(struct shared_memory* memory, int dev, 
 
 /* ---------------------------------------------------------------- legacy IPC */
 
+/* A process of this host: a pid alone may be that of two, in containers with pid namespaces of their own. */
+struct process {
+  int64_t pid;
+  uint64_t namespace; /* 0: not known, the same for all then */
+};
+
 struct legacy_handle {
-  int64_t process;
+  struct process process;
   int32_t dev, reserved;
   void* address;
   cudaIpcMemHandle_t ipc;
 };
 
+static struct process process_self(void) {
+  struct stat status;
+  return (struct process){.pid = getpid(), .namespace = stat("/proc/self/ns/pid", &status) ? 0 : status.st_ino};
+}
+
 static arfusionResult_t open_legacy(struct shared_memory* memory, int dev, int r, const struct legacy_handle* theirs) {
-  if (theirs->process != (int64_t)getpid()) {
+  const struct process self = process_self();
+  if (theirs->process.pid != self.pid || theirs->process.namespace != self.namespace) {
     CUDA_TRY(cudaIpcOpenMemHandle(&memory->address[r], theirs->ipc, cudaIpcMemLazyEnablePeerAccess));
     memory->opened[r] = 1;
     return arfusionSuccess;
@@ -115,7 +128,7 @@ static arfusionResult_t open_legacy(struct shared_memory* memory, int dev, int r
 }
 
 static arfusionResult_t exchange_legacy(struct shared_memory* memory, int dev, const struct device_setup* setup) {
-  struct legacy_handle mine = {.process = getpid(), .dev = dev, .address = memory->address[memory->rank]};
+  struct legacy_handle mine = {.process = process_self(), .dev = dev, .address = memory->address[memory->rank]};
   struct legacy_handle all[ARFUSION_MAX_RANKS];
   const cudaError_t error = cudaIpcGetMemHandle(&mine.ipc, mine.address);
   arfusionResult_t result = error == cudaSuccess ? arfusionSuccess : cuda_error(error, "cudaIpcGetMemHandle");
