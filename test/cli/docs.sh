@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Man pages, completions and README.md say what the code has, and nothing else.
+# Man pages, completions and README.md say what the code has, and nothing else; links in Markdown lead somewhere.
 set -eu
 fail() { echo "$1" >&2; exit 1; }
 scratch=$(mktemp -d)
@@ -10,6 +10,16 @@ sorted() { sort -u >"$scratch/$1"; }
 
 sh plugin/packaging/fill.sh README.md "$B/doc_tables" markdown | diff README.md - >&2 ||
   fail "README.md is stale: make readme"
+
+# Links between the Markdown files, and paths in backquotes there, lead to something.
+find . \( -path ./build -o -path ./.git -o -path ./shared \) -prune -o -name '*.md' -print >"$scratch/markdown"
+while read -r file; do
+  grep -oE '\]\([^)]*\)' "$file" | sed -E 's/^\]\(//; s/\)$//; s/#.*//' | grep -vE '^(https?:|$)' |
+    sed "s|^|${file%/*}/|"
+  grep -oE '`(include|topo|kernels|plugin|test|\.ci|\.github)/[A-Za-z0-9_./-]+`' "$file" | tr -d '`'
+done <"$scratch/markdown" | sort -u | while read -r path; do [ -e "$path" ] || echo "$path"; done >"$scratch/broken"
+[ ! -s "$scratch/broken" ] || fail "Markdown names what is not there: $(cat "$scratch/broken")"
+
 for page in "$B"/man/*; do
   groff -ww -man -Tutf8 -z "$page" 2>"$scratch/warnings"
   [ ! -s "$scratch/warnings" ] || fail "$page: $(cat "$scratch/warnings")"
