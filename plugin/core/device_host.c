@@ -190,12 +190,25 @@ static arfusionResult_t host_test_peers(struct device_comm* comm, uint32_t lost,
   return arfusionSuccess;
 }
 
+static void host_failure(struct device_comm* comm, struct kernel_failure* failure) {
+  if (__atomic_load_n(&comm->kernels.failure.kind, __ATOMIC_ACQUIRE) == KERNEL_FAILURE_NONE) return;
+  *failure = comm->kernels.failure;
+}
+
+/* The caller is there to be told at once. */
+static arfusionResult_t host_failed(struct device_comm* comm, const char* what) {
+  struct kernel_failure failure = {0};
+  char text[512];
+  host_failure(comm, &failure);
+  failure_text(&failure, text, sizeof text);
+  return error_set(failure_result(&failure), "%s: %s", what, text);
+}
+
 static arfusionResult_t host_check_call(struct device_comm* comm, arfusionAlgorithm_t algorithm,
                                         const struct kernel_call* call, void* stream) {
   (void)stream;
   if (host_check(&comm->kernels, algorithm, call)) {
-    return error_set(failure_result(&comm->kernels.failure),
-                     "the operation was not begun: commGetAsyncError says why; nothing was written");
+    return host_failed(comm, "the operation was not begun, nothing was written");
   }
   return arfusionSuccess;
 }
@@ -205,8 +218,7 @@ static arfusionResult_t host_run_op(struct device_comm* comm, arfusionAlgorithm_
   (void)stream;
   if (comm->count_nan) host_nan_count(op, 0, comm->nan_counts);
   if (host_run(&comm->kernels, algorithm, op)) {
-    return error_set(failure_result(&comm->kernels.failure),
-                     "the operation did not end: commGetAsyncError says why; outputs are undefined");
+    return host_failed(comm, "the operation did not end, outputs are undefined");
   }
   if (comm->count_nan) host_nan_count(op, 1, comm->nan_counts);
   return arfusionSuccess;
@@ -220,11 +232,6 @@ static arfusionResult_t host_run_epilogue(int dev, const struct kernel_op* op, v
 }
 
 static void host_abort(struct device_comm* comm) { host_comm_abort(&comm->kernels); }
-
-static void host_failure(struct device_comm* comm, struct kernel_failure* failure) {
-  if (__atomic_load_n(&comm->kernels.failure.kind, __ATOMIC_ACQUIRE) == KERNEL_FAILURE_NONE) return;
-  *failure = comm->kernels.failure;
-}
 
 static void host_workspace(const struct device_comm* comm, arfusionWorkspace_t* view) {
   view->flagsOffset = 0;
