@@ -436,9 +436,9 @@ arfusionResult_t comm_init(struct context* ctx, int dev, const arfusionConfig_t*
   }
   capacity_fill(comm);
   if (comm->facts.reason != arfusionReasonNone) {
-    LOG_INFO(ARFUSION_LOG_INIT, "rank %d of %d will turn every request down: %s (%lld, limit %lld)", comm->rank,
-             comm->nranks, name_of_reason(comm->facts.reason), (long long)comm->facts.reason_value,
-             (long long)comm->facts.reason_limit);
+    char text[256];
+    LOG_INFO(ARFUSION_LOG_INIT, "rank %d of %d will turn every request down: %s", comm->rank, comm->nranks,
+             text_of_reason(text, sizeof text, comm->facts.reason, comm->facts.reason_value, comm->facts.reason_limit));
   } else {
     LOG_INFO(ARFUSION_LOG_INIT, "rank %d of %d on device %d: requests up to %lld bytes, workspace %lld bytes",
              comm->rank, comm->nranks, dev, (long long)comm->capacity.maxRequestBytes,

@@ -94,8 +94,9 @@ arfusionResult_t comm_epilogue(struct comm* comm, const arfusionRequest_t* calle
                      request.pattern, arfusionPatternResidualRmsNorm);
   }
   if (!route_request_supported(&request, &route)) {
-    return error_set(arfusionInvalidArgument, "the epilogue cannot do this: %s (%lld, limit %lld)",
-                     name_of_reason(route.reason), (long long)route.value, (long long)route.limit);
+    char text[256];
+    return error_set(arfusionInvalidArgument, "the epilogue cannot do this: %s",
+                     text_of_reason(text, sizeof text, route.reason, route.value, route.limit));
   }
   if (request.tokens == 0) return arfusionSuccess;
   FORWARD_IF_ERROR(request_to_op(&request, &op));

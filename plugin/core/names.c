@@ -4,6 +4,8 @@
  */
 #include "plugin/core/names.h"
 
+#include <stdio.h>
+
 const char* name_of_reason(arfusionReason_t reason) {
   switch (reason) {
     case arfusionReasonNone: return "not turned down";
@@ -28,6 +30,15 @@ const char* name_of_reason(arfusionReason_t reason) {
     case arfusionReasonSharedGpu: return "several ranks are on one GPU (ARFUSION_SHARED_GPU=1 allows that, for tests)";
   }
   return "unknown reason";
+}
+
+const char* text_of_reason(char* text, size_t bytes, arfusionReason_t reason, int64_t value, int64_t limit) {
+  if (value == 0 && limit == 0) {
+    snprintf(text, bytes, "%s", name_of_reason(reason));
+  } else {
+    snprintf(text, bytes, "%s (%lld, limit %lld)", name_of_reason(reason), (long long)value, (long long)limit);
+  }
+  return text;
 }
 
 const char* key_of_reason(arfusionReason_t reason) {

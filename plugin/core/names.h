@@ -5,9 +5,13 @@
 #ifndef ARFUSION_CORE_NAMES_H_
 #define ARFUSION_CORE_NAMES_H_
 
+#include <stddef.h>
+
 #include "arfusion_plugin.h"
 
 const char* name_of_reason(arfusionReason_t reason);
+/* The same with its value and limit, where it has any, in `text`. */
+const char* text_of_reason(char* text, size_t bytes, arfusionReason_t reason, int64_t value, int64_t limit);
 const char* key_of_reason(arfusionReason_t reason); /* the enumerator's name: "hidden_alignment" */
 const char* name_of_algorithm(arfusionAlgorithm_t algorithm);
 /* "unknown ..." for other values. */
