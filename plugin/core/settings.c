@@ -189,7 +189,9 @@ static arfusionResult_t setting_take(struct settings* settings, int id, const ch
   strcpy(settings->text[id], text);
   settings->source[id] = source;
   if (id == SETTING_DEBUG) log_set_level(debug_levels[settings->value[id]]);
-  if (source != source_default) LOG_INFO(ARFUSION_LOG_ENV, "%s set by %s to %s.", info->name, where, text);
+  if (source != source_default && !settings->silent) {
+    LOG_INFO(ARFUSION_LOG_ENV, "%s set by %s to %s.", info->name, where, text);
+  }
   return arfusionSuccess;
 }
 
@@ -200,7 +202,8 @@ enum pass { PASS_DEBUG, PASS_ALL };
 
 static int pass_takes(enum pass pass, int id) { return pass == PASS_ALL || id == SETTING_DEBUG; }
 
-static void name_warn(const char* name, size_t length, const char* where) {
+static void name_warn(const struct settings* settings, const char* name, size_t length, const char* where) {
+  if (settings->silent) return;
   LOG_WARN("%.*s (in %s) is not a setting: nothing is done with it", (int)(length > 100 ? 100 : length), name, where);
 }
 
@@ -219,7 +222,7 @@ static arfusionResult_t environment_read(struct settings* settings, enum pass pa
       name[length] = '\0';
       if (setting_find(name) >= 0) continue;
     }
-    name_warn(*entry, length, "the environment");
+    name_warn(settings, *entry, length, "the environment");
   }
   return arfusionSuccess;
 }
@@ -241,7 +244,7 @@ static arfusionResult_t file_line_take(void* arg, const char* name, const char* 
     return pass_takes(reading->pass, id) ? setting_take(reading->settings, id, value, source_file, where)
                                          : arfusionSuccess;
   }
-  if (reading->pass == PASS_ALL && ours) name_warn(name, strlen(name), where);
+  if (reading->pass == PASS_ALL && ours) name_warn(reading->settings, name, strlen(name), where);
   return arfusionSuccess;
 }
 
@@ -250,14 +253,15 @@ static arfusionResult_t files_read(struct settings* settings, enum pass pass) {
   int unread;
 
   FORWARD_IF_ERROR(conf_read(file_line_take, &reading, &unread));
-  if (unread != 0 && pass == PASS_ALL) { /* the user named this file, so it is worth a line */
+  if (unread != 0 && pass == PASS_ALL && !settings->silent) { /* the user named this file, so it is worth a line */
     LOG_INFO(ARFUSION_LOG_ENV, "NCCL_CONF_FILE %.300s is not read: %s", getenv("NCCL_CONF_FILE"), strerror(unread));
   }
   return arfusionSuccess;
 }
 
-arfusionResult_t settings_load(struct settings* settings) {
+static arfusionResult_t settings_read(struct settings* settings, int silent) {
   memset(settings, 0, sizeof(*settings));
+  settings->silent = silent;
   for (int pass = PASS_DEBUG; pass <= PASS_ALL; pass++) {
     FORWARD_IF_ERROR(environment_read(settings, (enum pass)pass));
     FORWARD_IF_ERROR(files_read(settings, (enum pass)pass));
@@ -269,6 +273,10 @@ arfusionResult_t settings_load(struct settings* settings) {
   }
   return arfusionSuccess;
 }
+
+arfusionResult_t settings_load(struct settings* settings) { return settings_read(settings, 0); }
+
+arfusionResult_t settings_load_silently(struct settings* settings) { return settings_read(settings, 1); }
 
 arfusionResult_t settings_default(struct settings* settings, const char* name, const char* text) {
   const int id = setting_find(name);

@@ -59,6 +59,7 @@ struct settings {
   int64_t value[SETTING_COUNT];      /* integer, bytes or index of the choice */
   char text[SETTING_COUNT][256];     /* as written where it was found, or the default */
   const char* source[SETTING_COUNT]; /* "environment", "configuration file" or "default" */
+  int silent;                        /* nothing but errors is logged */
 };
 
 const struct setting_info* setting_info(enum setting_id id);
@@ -70,6 +71,9 @@ int setting_check(const char* name, const char* text, char* allowed, size_t byte
  * the log's level from ARFUSION_DEBUG, then logs a "set by environment" line at INFO for each that is not at its
  * default (call log_configure first, if there is a logger). */
 arfusionResult_t settings_load(struct settings* settings);
+
+/* The same, but logs nothing other than an error: for what opens the plugin, which logs the lines. */
+arfusionResult_t settings_load_silently(struct settings* settings);
 
 /* Another default for a setting: counts if no source has a value. arfusionInvalidArgument: no setting, or not a value
  * of it. */

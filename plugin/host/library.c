@@ -16,12 +16,11 @@ static arfusionResult_t start(void) {
   char text[2048];
   struct library fresh = {0};
   log_configure(NULL, arfusionLogWarn);
-  FORWARD_IF_ERROR(settings_load(&fresh.settings));
-  switch (plugin_load(fresh.settings.text[SETTING_PLUGIN], &opened, text, sizeof text)) {
-    case PLUGIN_LOAD_OK: break;
-    case PLUGIN_LOAD_OFF: return error_set(arfusionInvalidUsage, "%s", text);
-    case PLUGIN_LOAD_MISSING:
-    case PLUGIN_LOAD_INVALID: return error_set(arfusionSystemError, "%s", text);
+  FORWARD_IF_ERROR(settings_load_silently(&fresh.settings));
+  const enum plugin_load_result loaded = plugin_load(fresh.settings.text[SETTING_PLUGIN], &opened, text, sizeof text);
+  if (loaded != PLUGIN_LOAD_OK) {
+    FORWARD_IF_ERROR(settings_load(&fresh.settings)); /* there is no plugin to say the lines */
+    return error_set(loaded == PLUGIN_LOAD_OFF ? arfusionInvalidUsage : arfusionSystemError, "%s", text);
   }
   fresh.plugin = &opened.table;
   arfusionResult_t result = fresh.plugin->init(&fresh.ctx, NULL);

@@ -103,7 +103,7 @@ static void search_run(struct search* search, const void* caller) {
   struct settings settings;
   char what[320];
   /* A setting that is wrong has been logged; those before it have been read. */
-  const int usable = settings_load(&settings) == arfusionSuccess;
+  const int usable = settings_load_silently(&settings) == arfusionSuccess;
   if (usable && settings.value[SETTING_STATS]) stats_enable();
   const char* named = settings.text[SETTING_NCCL_LIB];
   if (named[0]) {
