@@ -4,6 +4,12 @@
  *
  *   cc ten_lines.c $(pkg-config --cflags --libs arfusion)
  *   ARFUSION_DEVICE=host torchrun --no-python --nproc-per-node 2 ./a.out
+ *
+ * or, without torchrun,
+ *
+ *   for rank in 0 1; do
+ *     ARFUSION_DEVICE=host RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ./a.out &
+ *   done
  */
 #include <arfusion.h>
 #include <stdio.h>

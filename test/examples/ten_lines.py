@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process a rank: torchrun --nproc-per-node 2 ten_lines.py, on GPUs with torch, without them with numpy."""
+"""One process a rank: torchrun --nproc-per-node 2 ten_lines.py, on GPUs with torch, without them with numpy.
+Without torchrun: see ten_lines.c."""
 
 import arfusion
 
