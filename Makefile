@@ -76,6 +76,15 @@ NCCL_H := $(firstword $(wildcard $(addsuffix /include/nccl.h,$(NCCL_HOME) $(CUDA
 DEFINES += $(if $(and $(NVCC),$(NCCL_H)),-DARFUSION_HAVE_NCCL_H=1)
 C_FLAGS += $(if $(and $(NVCC),$(NCCL_H)),-isystem $(dir $(NCCL_H)))
 
+# A folder's objects are all with CUDA or all without: mixed, they do not link.
+KIND  := $(if $(NVCC),with CUDA,without CUDA)
+BUILT := $(shell cat $(B)/kind 2>/dev/null)
+ifeq ($(filter clean,$(MAKECMDGOALS)),)
+ifneq ($(filter-out $(KIND),$(BUILT)),)
+$(error $(B) was built $(BUILT), this would be $(KIND): make clean, or give another BUILDDIR)
+endif
+endif
+
 # ---------------------------------------------------------------- what is built from what (*_cuda.c only with CUDA)
 sources  = $(filter-out $(if $(NVCC),,%_cuda.c),$(sort $(wildcard $(addsuffix /*.c,$(1)))))
 cuda     = $(if $(NVCC),$(sort $(wildcard $(addsuffix /*.cu,$(1)))))
@@ -126,7 +135,11 @@ all: $(PLUGIN) $(HOSTLIB) $(FRONT) $(BENCH) $(TOPO)
 	@$(if $(NVCC),true,echo "$(if $(filter 0,$(CUDA)),CUDA=0,no nvcc found): built for the host alone")
 
 # ---------------------------------------------------------------- rules
-$(B)/obj/%.c.o: %.c Makefile
+$(B)/kind:
+	@mkdir -p $(@D)
+	@echo "$(KIND)" > $@
+
+$(B)/obj/%.c.o: %.c Makefile | $(B)/kind
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
@@ -139,12 +152,12 @@ $(B)/gen/nccl_functions.h: plugin/nccl/functions.txt plugin/nccl/functions.sh
 $(B)/obj/plugin/nccl/%.o: C_FLAGS += -I$(B)/gen
 $(filter $(B)/obj/plugin/nccl/%,$(FRONT_OBJECTS)): $(B)/gen/nccl_functions.h
 
-$(B)/obj/%.S.o: %.S Makefile
+$(B)/obj/%.S.o: %.S Makefile | $(B)/kind
 	$(call say,AS,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
 
-$(B)/obj/%.cu.o: %.cu Makefile
+$(B)/obj/%.cu.o: %.cu Makefile | $(B)/kind
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c $< -o $@

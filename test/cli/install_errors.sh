@@ -25,4 +25,13 @@ for tool in sh cat; do ln -s "$(command -v $tool)" "$scratch"; done
 expect 'apt-get install -y dpkg-dev debhelper' \
   env PATH="$scratch" B="$B/none" VERSION=0 "$scratch/sh" plugin/packaging/deb.sh
 [ -e "$B/none" ] && { echo "a copy was made"; bad=1; }
+
+# With CUDA into a folder without, or the other way round: before anything is built.
+mkdir "$scratch/build"
+echo "in another way" >"$scratch/build/kind"
+if make BUILDDIR="$scratch/build" all >"$scratch/out" 2>"$scratch/err" ||
+  ! grep -q "$scratch/build was built in another way, this would be with.* CUDA: make clean, or" "$scratch/err"; then
+  echo "make in a folder of another kind: $(cat "$scratch/out" "$scratch/err")"
+  bad=1
+fi
 exit $bad
