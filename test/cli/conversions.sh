@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Where the architecture converts to e4m3 (sm_89 and up) and e2m1 (the families of sm_100 and sm_120) by itself, the kernels
-# let it: seen in the disassembly of the plugin that has been built.
+# Where the architecture converts to e4m3 (sm_89 and up) and e2m1 (the families of sm_100 and sm_120) by itself, the
+# kernels let it: seen in the disassembly of the plugin that has been built.
 set -eu
 [ "$CUDA" = 1 ] || { echo "kernels are part of CUDA builds"; exit 77; }
 PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
