@@ -17,7 +17,8 @@
 # make wheel     the Python package with its shared objects, in build/
 #
 # Variables: CUDA_HOME NCCL_HOME NVCC_GENCODE BUILDDIR PYTHON; DEBUG=1 VERBOSE=1 WERROR=1 ASAN=1 UBSAN=1 TSAN=1; CUDA=0
-# builds for the host alone; RACECHECK=1 what compute-sanitizer's racecheck can follow (test/gpu/sanitize.sh).
+# builds for the host alone, in a BUILDDIR of its own; RACECHECK=1 what compute-sanitizer's racecheck can follow
+# (test/gpu/sanitize.sh).
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 # What deps installs is looked for only after it has run: the other goals get a make of their own, one after the other.
