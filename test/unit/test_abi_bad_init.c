@@ -210,7 +210,7 @@ static arfusionResult_t meet_in(void* own, int rank, const struct meeting* meeti
   if (odd) setrlimit(RLIMIT_NOFILE, &(struct rlimit){1024, 4096});
   if (odd) setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
   outcome->value[0] = support_descriptors() - before;
-  outcome->value[1] = support_mappings("arfusion");
+  outcome->value[1] = support_mappings("memfd:arfusion");
   outcome->value[2] = comm != NULL;
   if (result == arfusionSuccess && comm) result = support_operation(comm, rank, nranks);
   if (comm) plugin->commFinalize(comm);

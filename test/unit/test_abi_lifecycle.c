@@ -505,7 +505,7 @@ static void two_hundred_communicators_leave_nothing_behind(void** state) {
     }
   }
   assert_int_equal(support_descriptors(), descriptors);
-  assert_int_equal(support_mappings("arfusion"), 0);
+  assert_int_equal(support_mappings("memfd:arfusion"), 0);
   assert_true(support_mappings("") <= mappings + 16); /* malloc's and the threads' own */
 }
 
