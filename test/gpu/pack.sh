@@ -9,7 +9,7 @@
 #
 #   mkdir -p build && tar -xJf FILE -C build && B=build/gpu bash test/gpu/session.sh OUTDIR [STEP...]
 #
-# Environment: NVCC_GENCODE (sm_90), JOBS (2).
+# Environment: NVCC_GENCODE (sm_90), JOBS (2); NCCL_TESTS_SOURCE, FLASHINFER: clones to fetch from.
 set -eu
 cd "$(dirname "$0")/../.."
 file=$(realpath -m "${1:-build/gpu.tar.xz}")
