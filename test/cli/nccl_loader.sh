@@ -102,7 +102,7 @@ one_line "no libnccl" 'tried a libnccl.so.2 that is loaded, .*bogus/.* \(not .*\
 
 # ---------------------------------------------------------------- a real libnccl, where there is one
 [ -n "$real" ] || exit 0
-${PYTHON:-/usr/bin/python3} - "$front" "$real" <<'EOF'
+LD_LIBRARY_PATH=${real%/*} ${PYTHON:-/usr/bin/python3} - "$front" "$real" <<'EOF'
 import ctypes, sys
 version = [ctypes.c_int(), ctypes.c_int()]
 for i, path in enumerate(sys.argv[1:]):
