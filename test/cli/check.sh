@@ -9,5 +9,6 @@ for ranks_as in processes threads; do
   [ "$(echo "$output" | tail -n 1)" = "$summary" ]
 done
 # On three ranks, for which most cases have no digests.
-[ -n "${SANITIZED:-}" ] ||
-  [ "$("$B/arfusion-bench" check --cases test/data/cases.json --device host --ranks 3 --ranks-as threads)" = "$summary" ]
+[ -z "${SANITIZED:-}" ] || exit 0
+output=$("$B/arfusion-bench" check --cases test/data/cases.json --device host --ranks 3 --ranks-as threads)
+[ "$output" = "$summary" ]

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Packs what session.sh needs, for a machine that has GPUs and no network: built here for one architecture, and what others
-# have written fetched (nccl-tests, FlashInfer's test; without them their steps are skipped there).
+# Packs what session.sh needs, for a machine that has GPUs and no network: built here for one architecture, and what
+# others have written fetched (nccl-tests, FlashInfer's test; without them their steps are skipped there).
 #
 #   bash test/gpu/pack.sh [FILE]        FILE: build/gpu.tar.xz
 #
@@ -20,7 +20,8 @@ gpu_programs=$(for f in test/gpu/*.c; do echo "${f%.c}"; done)
 build BUILDDIR=$B all bench ${gpu_programs//test\//$B/test/}
 build BUILDDIR=$B/racecheck RACECHECK=1 all $B/racecheck/test/gpu/test_soak_cuda
 [ -e $B/nccl-tests.tar.xz ] || bash test/gpu/nccl_tests.sh build || echo "without nccl-tests"
-[ -e $B/flashinfer/revision ] || PYTHON=/usr/bin/python3 bash test/gpu/flashinfer.sh fetch || echo "without FlashInfer's test"
+[ -e $B/flashinfer/revision ] || PYTHON=/usr/bin/python3 bash test/gpu/flashinfer.sh fetch ||
+  echo "without FlashInfer's test"
 
 staged=$(mktemp -d)
 trap 'rm -rf "$staged"' EXIT
