@@ -14,6 +14,20 @@
 /* Rank 0 gives up when the first of all ranks would, and tells the others why; they wait for that a little longer. */
 #define STAR_GRACE (NET_SECOND / 4)
 
+#define HELLO_MAGIC 0x6f6c6c6548724641ull
+#define HELLO_VERSION 1u
+
+/* What a rank says first. The first four fields stay where they are in all versions. */
+struct hello {
+  uint64_t magic;
+  uint32_t version;
+  int32_t rank;
+  uint64_t secret;
+  int64_t deadline; /* when this rank gives up */
+  int32_t nranks;
+  uint32_t reserved;
+};
+
 enum star_frame_kind { STAR_WELCOME = 1, STAR_DATA = 2, STAR_FAILURE = 3 };
 
 #define STAR_FRAME_MAGIC 0x41724672u

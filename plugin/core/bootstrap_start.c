@@ -15,25 +15,12 @@
 #include "plugin/core/bootstrap_star.h"
 #include "plugin/core/log.h"
 
-#define HELLO_MAGIC 0x6f6c6c6548724641ull
-#define HELLO_VERSION 1u
 #define STRANGERS 64 /* connections without a hello that are kept besides the ranks' own */
 #define RETRY_FIRST NET_MILLISECOND
 #define RETRY_LAST (20 * NET_MILLISECOND)
 #define LOOK_FIRST (NET_SECOND / 10) /* beside the meeting point: all sockets of the host are gone through */
 #define LOOK_LAST (2 * NET_SECOND)
 #define LINGER NET_SECOND /* how long rank 0 stays after a failure, and what it grants the owner of its place */
-
-/* The first four fields stay where they are in all versions. */
-struct hello {
-  uint64_t magic;
-  uint32_t version;
-  int32_t rank;
-  uint64_t secret;
-  int64_t deadline; /* when this rank gives up */
-  int32_t nranks;
-  uint32_t reserved;
-};
 
 /* A connection that has not said hello yet. */
 struct guest {

@@ -19,17 +19,6 @@ extern const arfusionPlugin_v1_t arfusionPlugin_v1;
 
 enum { GATHERED = 16, ROUNDS = 3, LIMIT_S = 2, TALK_BYTES = 4096, FD_RECORD_BYTES = 40 };
 
-/* What a rank says first (bootstrap_start.c). */
-struct hello {
-  uint64_t magic;
-  uint32_t version;
-  int32_t rank;
-  uint64_t secret;
-  int64_t deadline;
-  int32_t nranks;
-  uint32_t reserved;
-};
-
 struct input {
   const uint8_t* data;
   size_t bytes;
@@ -140,7 +129,7 @@ static int connect_soon(const struct peer* peer) {
 static void* peer_as_rank_1(void* argument) {
   const struct peer* peer = argument;
   struct net_peer who;
-  struct hello hello = {.magic = 0x6f6c6c6548724641ull,
+  struct hello hello = {.magic = HELLO_MAGIC,
                         .version = 1,
                         .rank = 1,
                         .secret = peer->meeting.secret[0],
@@ -175,7 +164,7 @@ static void fuzz_talk(struct input* input, int own_rank) {
     say(&peer, &welcome, sizeof welcome);
     peer.listener = net_listen(peer.meeting.name);
   } else {
-    const struct hello hello = {.magic = 0x6f6c6c6548724641ull,
+    const struct hello hello = {.magic = HELLO_MAGIC,
                                 .version = 1,
                                 .rank = 1,
                                 .secret = peer.meeting.secret[0],

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "plugin/core/bootstrap_star.h"
 #include "test/unit/bootstrap_ranks.h"
 
 #define LIMIT_S 20 /* never reached */
@@ -74,18 +75,6 @@ static inline arfusionResult_t world_rank(int index, void* context) {
   bootstrap_destroy(&bootstrap);
   return arfusionSuccess;
 }
-
-/* What a rank says first (bootstrap_start.c). */
-struct hello {
-  uint64_t magic;
-  uint32_t version;
-  int32_t rank;
-  uint64_t secret;
-  int64_t deadline;
-  int32_t nranks;
-  uint32_t reserved;
-};
-#define HELLO_MAGIC 0x6f6c6c6548724641ull
 
 static inline struct hello world_hello(const struct world* world, int rank) {
   return (struct hello){.magic = HELLO_MAGIC,
