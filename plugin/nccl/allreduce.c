@@ -6,14 +6,13 @@
 
 #include <stdlib.h>
 
+#include "kernels/op.h"
 #include "plugin/nccl/last_error.h"
 #include "plugin/nccl/real.h"
 #include "plugin/nccl/setup.h"
 #include "plugin/nccl/stats.h"
 
 static const size_t largest_count = (size_t)1 << 40; /* elements; far above what is ever taken */
-
-static size_t element_bytes(int type) { return type == arfusionFloat32 ? 4 : 2; }
 
 static arfusionRequest_t request_of(const struct allreduce* call) {
   return (arfusionRequest_t){.size = sizeof(arfusionRequest_t),
@@ -63,7 +62,7 @@ int allreduce_take(const struct allreduce* call, struct state* state) {
   const arfusionResult_t result = state->plugin->enqueue(state->plugin_comm, &request, call->stream, &route);
   if (result != arfusionSuccess) return last_error_keep(result, state->plugin->getLastError());
   if (route.algorithm == arfusionAlgoNone) return allreduce_leave(call, route.reason);
-  stats_taken(call->count * element_bytes(call->type));
+  stats_taken(call->count * (size_t)kernel_element_size((arfusionDataType_t)call->type));
   return NCCL_SUCCESS;
 }
 

@@ -8,23 +8,10 @@
 #include <stdalign.h>
 
 #include "kernels/host/host_internal.h"
+#include "plugin/core/request.h"
 
 size_t reduce_type_bytes(arfusionDataType_t type) {
-  switch (type) {
-    case arfusionInt8:
-    case arfusionUint8:
-    case arfusionFloat8e4m3:
-    case arfusionFloat8e5m2: return 1;
-    case arfusionFloat16:
-    case arfusionBfloat16: return 2;
-    case arfusionInt32:
-    case arfusionUint32:
-    case arfusionFloat32: return 4;
-    case arfusionInt64:
-    case arfusionUint64:
-    case arfusionFloat64: return 8;
-  }
-  return 0;
+  return (unsigned)type <= arfusionFloat8e5m2 ? (size_t)request_element_size(type) : 0;
 }
 
 int reduce_supported(arfusionDataType_t type, arfusionRedOp_t op) {
