@@ -26,7 +26,7 @@ import socket
 import sys
 import time
 
-from perf_peers import NO_MULTICAST, percentile, repository_commit
+from perf_peers import NO_MULTICAST, number_list, percentile, repository_commit
 
 TOGETHER = ("torch", "unfused", "fused")
 EQUAL = ("unfused", "preloaded", "fused")
@@ -195,13 +195,6 @@ def print_table(document):
         print(
             f"| {row['batch']} | " + " | ".join(parts) + f" | {row['fewer_ms_than_torch_percent']:.1f} % less{goal} |"
         )
-
-
-def number_list(text):
-    numbers = [int(part) for part in text.split(",")]
-    if min(numbers) < 1:
-        raise ValueError
-    return numbers
 
 
 def main():
