@@ -165,11 +165,16 @@ int net_connect_beside(const char* name, struct net_peer* peer) {
   return found;
 }
 
-static int net_is_gone(int error) { return error == EPIPE || error == ECONNRESET || error == ENOTCONN; }
+int net_is_gone(int error) { return error == EPIPE || error == ECONNRESET || error == ENOTCONN; }
 
 enum net_status net_send_some(int fd, const void* data, size_t bytes, size_t* done) {
+  return net_send_part(fd, data, bytes, done, 0);
+}
+
+enum net_status net_send_part(int fd, const void* data, size_t bytes, size_t* done, int more) {
+  const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0);
   while (*done < bytes) {
-    ssize_t sent = send(fd, (const char*)data + *done, bytes - *done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent = send(fd, (const char*)data + *done, bytes - *done, flags);
     if (sent >= 0) {
       *done += (size_t)sent;
     } else if (errno == EAGAIN) {

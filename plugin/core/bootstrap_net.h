@@ -57,6 +57,12 @@ enum net_status net_receive(int fd, void* data, size_t bytes, int64_t deadline);
 enum net_status net_send_some(int fd, const void* data, size_t bytes, size_t* done);
 enum net_status net_receive_some(int fd, void* data, size_t bytes, size_t* done);
 
+/* As net_send_some; `more`: what is sent next follows at once, and may share a packet with this. */
+enum net_status net_send_part(int fd, const void* data, size_t bytes, size_t* done, int more);
+
+/* Whether this errno of a socket means that the other end has left. */
+int net_is_gone(int error);
+
 /* A descriptor with some bytes, over a Unix socket. net_send_fd: 0, or -errno; what is small goes whole into the empty
  * queue of a new connection. net_receive_fd: the bytes that came, or -errno; *count descriptors came with them, of
  * which *fd is the first, close-on-exec, and the others are closed again; *lost: there was one that this process had no

@@ -42,22 +42,9 @@ static enum net_status rings_step(struct stream* stream, const void* send, void*
   }
 }
 
-static int stream_is_gone(int error) { return error == EPIPE || error == ECONNRESET || error == ENOTCONN; }
-
 enum net_status stream_send_some(struct stream* stream, const void* data, size_t bytes, size_t* done, int more) {
   if (stream->out.memory != NULL) return rings_step(stream, data, NULL, bytes, done);
-  while (*done < bytes) {
-    int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0);
-    ssize_t sent = send(stream->fd, (const char*)data + *done, bytes - *done, flags);
-    if (sent >= 0) {
-      *done += (size_t)sent;
-    } else if (errno == EAGAIN) {
-      return NET_OK;
-    } else if (errno != EINTR) {
-      return stream_is_gone(errno) ? NET_CLOSED : NET_ERROR;
-    }
-  }
-  return NET_OK;
+  return net_send_part(stream->fd, data, bytes, done, more);
 }
 
 enum net_status stream_receive_some(struct stream* stream, void* data, size_t bytes, size_t* done) {
@@ -73,7 +60,7 @@ enum net_status stream_receive_some(struct stream* stream, void* data, size_t by
     } else if (errno == EAGAIN) {
       return NET_OK;
     } else if (errno != EINTR) {
-      return stream_is_gone(errno) ? NET_CLOSED : NET_ERROR;
+      return net_is_gone(errno) ? NET_CLOSED : NET_ERROR;
     }
   }
   return NET_OK;
