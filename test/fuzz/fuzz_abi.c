@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "arfusion_plugin.h"
+#include "test/fuzz/fuzz_logger.h"
 
 extern const arfusionPlugin_v1_t arfusionPlugin_v1;
 static const arfusionPlugin_v1_t* const plugin = &arfusionPlugin_v1;
@@ -31,14 +32,6 @@ struct world {
   void* bootstrap_ctx;
   arfusionUniqueId_t id;
 };
-
-static void no_logger(arfusionLogLevel_t level, unsigned long flags, const char* file, int line, const char* fmt, ...) {
-  (void)level;
-  (void)flags;
-  (void)file;
-  (void)line;
-  (void)fmt;
-}
 
 static uint8_t take(struct world* world) {
   if (world->bytes == 0) return 0;

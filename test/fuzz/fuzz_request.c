@@ -9,20 +9,13 @@
 #include <string.h>
 
 #include "arfusion_plugin.h"
+#include "test/fuzz/fuzz_logger.h"
 
 extern const arfusionPlugin_v1_t arfusionPlugin_v1;
 static const arfusionPlugin_v1_t* const plugin = &arfusionPlugin_v1;
 
 enum { NRANKS = 2, STRIDE_SURPLUS = 65, OUTPUTS = 5 };
 static void *ctx, *comms[NRANKS];
-
-static void no_logger(arfusionLogLevel_t level, unsigned long flags, const char* file, int line, const char* fmt, ...) {
-  (void)level;
-  (void)flags;
-  (void)file;
-  (void)line;
-  (void)fmt;
-}
 
 static void comms_make(void) {
   const arfusionConfig_t config = {.size = sizeof config, .maxTokens = 16, .hidden = 256, .dataType = arfusionFloat32};

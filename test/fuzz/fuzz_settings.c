@@ -6,14 +6,7 @@
 #include "plugin/core/log.h"
 #include "plugin/core/settings.h"
 #include "test/fuzz/fuzz_file.h"
-
-static void no_logger(arfusionLogLevel_t level, unsigned long flags, const char* file, int line, const char* fmt, ...) {
-  (void)level;
-  (void)flags;
-  (void)file;
-  (void)line;
-  (void)fmt;
-}
+#include "test/fuzz/fuzz_logger.h"
 
 static void check_setting(const struct settings* settings, enum setting_id id) {
   const struct setting_info* info = setting_info(id);
