@@ -10,10 +10,14 @@
 #include <string.h>
 
 #include "topo/hwloc_library.h"
+#include "topo/one_line.h"
 
 /* ---------------------------------------------------------------- texts and errors */
 
-void topo_copy(char* to, size_t bytes, const char* text) { snprintf(to, bytes, "%s", text ? text : ""); }
+void topo_copy(char* to, size_t bytes, const char* text) {
+  snprintf(to, bytes, "%s", text ? text : "");
+  text_one_line(to);
+}
 
 int topo_fail(struct topo_error* error, const char* fmt, ...) {
   va_list args;
@@ -21,6 +25,7 @@ int topo_fail(struct topo_error* error, const char* fmt, ...) {
   memset(error, 0, sizeof *error);
   vsnprintf(error->text, sizeof error->text, fmt, args);
   va_end(args);
+  text_one_line(error->text);
   return -1;
 }
 
@@ -216,6 +221,8 @@ void topo_find(struct topo_builder* builder, const char* id, enum topo_state sta
   if (vasprintf(&finding->text, fmt, args) < 0) {
     finding->text = NULL;
     builder->out_of_memory = 1;
+  } else {
+    text_one_line(finding->text);
   }
   va_end(args);
 }

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "topo/one_line.h"
+
 #define LOG_TEXT_BYTES 1280 /* an error's text, and the mark in front of it */
 #define LOG_MARK "ARFUSION/"
 #define ERROR_TEXT_BYTES 1024
@@ -73,9 +75,6 @@ static void log_print(arfusionLogLevel_t level, const char* file, int line, cons
                      names[level]);
   }
   length = start + snprintf(out + start, sizeof(out) - (size_t)start - 1, "%s", text);
-  for (int i = start; i < length; i++) {
-    if ((unsigned char)out[i] < 0x20) out[i] = ' '; /* texts of peers and of files cannot start a line of their own */
-  }
   out[length] = '\n';
   log_write(out, (size_t)length + 1);
 }
@@ -107,6 +106,7 @@ void log_line(arfusionLogLevel_t level, unsigned long flags, const char* file, i
   va_start(args, fmt);
   vsnprintf(text + mark, sizeof(text) - mark, fmt, args);
   va_end(args);
+  text_one_line(text);
   log_emit(level, flags, file, line, text);
   errno = saved_errno;
 }
@@ -122,6 +122,7 @@ arfusionResult_t error_set_at(const char* file, int line, arfusionResult_t resul
   va_start(args, fmt);
   vsnprintf(text, sizeof(text), fmt, args);
   va_end(args);
+  text_one_line(text);
   memcpy(error_text, text, sizeof(text));
   log_line(arfusionLogWarn, ~0ul, file, line, "%s", text);
   return result;

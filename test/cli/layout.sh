@@ -20,8 +20,8 @@ forbidden plugin/core plugin/host/ plugin/nccl/ plugin/net/ plugin/tools/ plugin
 forbidden plugin/host plugin/nccl/ plugin/net/ plugin/tools/ plugin/packaging/ test/
 forbidden plugin/net plugin/host/ plugin/nccl/ plugin/tools/ plugin/packaging/ test/
 forbidden plugin/nccl plugin/net/ plugin/tools/ plugin/packaging/ test/
-# arfusion-bench knows the plugin by its ABI alone, but for the format of routing tables (tuning.h).
-forbidden plugin/tools/bench topo/ kernels/ 'plugin/core/[^t]' plugin/nccl/ plugin/net/ plugin/tools/topo/ test/
+# arfusion-bench knows the plugin by its ABI alone, but for the format of routing tables (tuning.h) and one_line.h.
+forbidden plugin/tools/bench 'topo/[^o]' kernels/ 'plugin/core/[^t]' plugin/nccl/ plugin/net/ plugin/tools/topo/ test/
 forbidden plugin/tools/topo plugin/nccl/ plugin/net/ plugin/host/ plugin/tools/bench/ test/
 
 for folder in topo kernels plugin test; do

@@ -38,11 +38,11 @@ static inline int fuzz_one(const uint8_t* data, size_t bytes, fuzz_reader read) 
   struct topo* topo;
   char cell[8];
   if (read((const char*)data, bytes, "fuzz.xml", &topo, &error)) {
-    if (error.text[0] == '\0') abort();
+    if (error.text[0] == '\0' || strchr(error.text, '\n')) abort();
     return 0;
   }
   for (int i = 0; i < topo->nfindings; ++i) {
-    if (!topo->findings[i].text) abort();
+    if (!topo->findings[i].text || strchr(topo->findings[i].text, '\n')) abort();
   }
   for (int a = 0; a < topo->ngpus; ++a) {
     for (int b = 0; b < topo->ngpus; ++b) topo_pair_cell(topo, a, b, cell);

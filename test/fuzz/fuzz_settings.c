@@ -3,6 +3,8 @@
  * fuzz_settings.c: configuration files (nccl.conf) under libFuzzer, read as init reads them: an error that says what
  * is wrong, or settings each of which has a value that it may have.
  */
+#include <string.h>
+
 #include "plugin/core/log.h"
 #include "plugin/core/settings.h"
 #include "test/fuzz/fuzz_file.h"
@@ -24,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   log_configure(no_logger, arfusionLogNone);
   setenv("NCCL_CONF_FILE", fuzz_file(data, bytes), 1);
   if (settings_load(&settings) != arfusionSuccess) {
-    if (!error_last()[0]) abort();
+    if (!error_last()[0] || strchr(error_last(), '\n')) abort();
     return 0;
   }
   for (int id = 0; id < SETTING_COUNT; ++id) check_setting(&settings, id);

@@ -19,7 +19,11 @@ fuzzer_run() { # fuzzer_run PROGRAM
     hwloc | nccl) options+=(-dict="$here/xml.dict"); corpora+=("$here/../data/topologies") ;;
   esac
   if ! (cd "$B" && "$program" "${options[@]}" "${corpora[@]}") >"$log" 2>&1; then
-    echo "FAIL  $kind: $log"; tail -n 60 "$log" | sed 's/^/      /'
+    echo "FAIL  $kind: $log"
+    sed -nE '/ERROR|runtime error/,$p' "$log" | grep -v '^stat::' | cut -c1-160 | head -n 30 | sed 's/^/      /'
+    sed -n 's/.*Test unit written to \(.*\)/\1/p' "$log" | while read -r input; do
+      echo "      $input in base64:"; base64 -w 120 "$B/$input" | head -n 20 | sed 's/^/      /'
+    done
     return 1
   fi
   echo "PASS  $kind: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs," \

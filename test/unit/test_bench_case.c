@@ -89,10 +89,16 @@ static void test_bad_files(void** state) {
   } rows[] = {
       {"", ":1:"},
       {"[", ":1:"},
+      {"[{\"id\": \"a\\\n\"}]", ":2:"}, /* quoted by jansson */
       {"[]", "no cases"},
       {"{}", "no cases"},
       {"[1]", "object"},
       {"[{}]", "id: missing"},
+      {"[{\"id\": \"a\\nb\"}]", "case without an id: id: must be 1 to 95 printable characters without blanks"},
+      {"[{\"id\": \"\"}]", "id: must be 1 to"},
+      {"[{\"id\": \"a b\"}]", "id: must be 1 to"},
+      {"[{\"id\": \"\\u00e9\"}]", "id: must be 1 to"},
+      {"[{\"id\": \"" DIGEST DIGEST DIGEST "\"}]", "id: must be 1 to"},
       {"[{" ALLREDUCE ", \"toknes\": 1}]", "not known"},
       {"[{" ALLREDUCE ", \"id\": \"b\"}]", ":1:"},
       {"[{" ALLREDUCE ", \"eps\": \"x\"}]", "eps"},
@@ -115,6 +121,7 @@ static void test_bad_files(void** state) {
   for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
     struct case_list list;
     if (load(rows[i].text, &list) == 0) fail_msg("taken: %s", rows[i].text);
+    assert_null(strchr(error, '\n'));
     if (strstr(error, rows[i].named) == NULL) fail_msg("%s is not named: %s", rows[i].named, error);
   }
   struct case_list list;

@@ -167,6 +167,16 @@ static void test_error(void** state) {
   log_configure(NULL, arfusionLogWarn);
 }
 
+/* What a file or a peer says cannot end a line or steer a terminal, whoever prints it. */
+static void test_error_of_one_line(void** state) {
+  (void)state;
+  log_configure(logger, arfusionLogWarn);
+  error_set(arfusionInvalidArgument, "rank 1 says '%s'", "a\nNCCL INFO b\r\x1b[2J\x7f\t\xc3\xa9");
+  assert_string_equal(error_last(), "rank 1 says 'a NCCL INFO b  [2J  \xc3\xa9'");
+  assert_string_equal(logged.text, "ARFUSION/rank 1 says 'a NCCL INFO b  [2J  \xc3\xa9'");
+  log_configure(NULL, arfusionLogWarn);
+}
+
 static void test_error_long(void** state) {
   static char filler[5000];
   (void)state;
@@ -180,8 +190,13 @@ static void test_error_long(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_lines),  cmocka_unit_test(test_level), cmocka_unit_test(test_long_line),
-      cmocka_unit_test(test_logger), cmocka_unit_test(test_error), cmocka_unit_test(test_error_long),
+      cmocka_unit_test(test_lines),
+      cmocka_unit_test(test_level),
+      cmocka_unit_test(test_long_line),
+      cmocka_unit_test(test_logger),
+      cmocka_unit_test(test_error),
+      cmocka_unit_test(test_error_of_one_line),
+      cmocka_unit_test(test_error_long),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "plugin/tools/bench/bench.h"
+#include "topo/one_line.h"
 
 #define MAX_ELEMENTS ((int64_t)1 << 31) /* of a tensor; the generator numbers elements with 32 bits */
 
@@ -122,6 +123,21 @@ static void read_digests(struct reader* reader, struct bench_case* c) {
   if (json_object_size(digests) != count) reader_fail(reader, "digests", "has an output that the case does not have");
 }
 
+/* An id stands in messages and table rows, each of one line, and is refused before one quotes it. */
+static void read_id(struct reader* reader, struct bench_case* c) {
+  const char* id = read_text(reader, "id", NULL);
+  size_t length = strlen(id), printable = 0;
+  while (id[printable] > ' ' && id[printable] <= '~') printable++;
+  if (length == 0 || length >= sizeof(c->id) || printable != length) {
+    char what[96];
+    snprintf(what, sizeof(what), "must be 1 to %zu printable characters without blanks", sizeof(c->id) - 1);
+    reader_fail(reader, "id", what);
+    return;
+  }
+  memcpy(c->id, id, length + 1);
+  reader->id = c->id;
+}
+
 static int read_case(struct reader* reader, struct bench_case* c) {
   static const int64_t default_group = 128;
   reader->id = "without an id";
@@ -130,9 +146,7 @@ static int read_case(struct reader* reader, struct bench_case* c) {
     reader_fail(reader, "object", "expected");
     return -1;
   }
-  reader->id = read_text(reader, "id", NULL);
-  snprintf(c->id, sizeof(c->id), "%s", reader->id);
-  if (strlen(reader->id) >= sizeof(c->id)) reader_fail(reader, "id", "too long");
+  read_id(reader, c);
   c->nranks = (int)read_integer(reader, "nranks", 2, ARFUSION_MAX_RANKS, NULL);
   c->dtype = read_dtype(reader, "dtype", NULL);
   c->gamma_dtype = read_dtype(reader, "gamma_dtype", bench_dtype_name(c->dtype));
@@ -182,6 +196,7 @@ int case_list_load(const char* path, struct case_list* list, char* error, size_t
   json_t* root = json_loadf(file, JSON_REJECT_DUPLICATES, &json_error);
   fclose(file);
   if (root == NULL) {
+    text_one_line(json_error.text); /* it quotes the file */
     snprintf(error, error_bytes, "%s:%d: %s", path, json_error.line, json_error.text);
     return -1;
   }
