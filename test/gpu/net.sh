@@ -11,25 +11,13 @@ set -u
 out=${1:?usage: net.sh OUTDIR}
 : "${B:=build}" "${PYTHON:=python3}" "${NCCL_TESTS:=$B/nccl-tests/build}"
 mkdir -p "$out"
-passed=0 failed=0 port=$((20000 + RANDOM % 20000))
+. test/gpu/cases.sh
+port=$((20000 + RANDOM % 20000))
 LD_LIBRARY_PATH=$(cd "$B" && pwd)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_PROFILER_PLUGIN=none
 export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,TUNING
 programs="all_reduce all_gather reduce_scatter broadcast sendrecv alltoall"
 asked="NCCL_NET_PLUGIN=arfusion NCCL_NET=arfusion"
-
-case_of() { # case_of NAME COMMAND...
-  local name=$1 status=0
-  shift
-  "$@" >"$out/$name.log" 2>&1 || status=$?
-  if [ $status = 0 ]; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    grep -v 'NCCL INFO' "$out/$name.log" | tail -n 20
-  fi
-  echo "$name: exit $status, $(grep -v 'NCCL INFO' "$out/$name.log" | tail -n 1)"
-}
 
 # perf PROGRAM PROCESSES WANTED ARGUMENT...: nothing is wrong, and NCCL's log has WANTED (a pattern).
 perf() {

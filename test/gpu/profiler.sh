@@ -11,23 +11,12 @@ out=${1:?usage: profiler.sh OUTDIR}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 script=test/gpu/profiler_torch.py
-passed=0 failed=0 port=$((20000 + RANDOM % 20000))
+. test/gpu/cases.sh
+port=$((20000 + RANDOM % 20000))
 LD_LIBRARY_PATH=$(cd "$B" && pwd)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH WORLD_SIZE=2
 "$PYTHON" -c 'import torch, sys; sys.exit(torch.cuda.device_count() < 2)' 2>/dev/null ||
   { echo "$PYTHON has no torch that sees two GPUs"; exit 77; }
-
-case_of() { # case_of NAME COMMAND...
-  local name=$1 status=0
-  shift
-  "$@" >"$out/$name.log" 2>&1 || status=$?
-  if [ $status = 0 ]; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1)); tail -n 20 "$out/$name.log"
-  fi
-  echo "$name: exit $status, $(tail -n 1 "$out/$name.log")"
-}
 
 both() { # both LIMIT VARIABLE=VALUE... ARGUMENT...: the script on two ranks, each with the variables
   local limit=$1 status=0 pids=()
