@@ -73,6 +73,7 @@ arfusionResult_t star_receive(struct star* star, enum star_frame_kind kind, stru
   }
   status = net_receive(fd, text, (size_t)frame->bytes, deadline);
   if (status != NET_OK) return star_fail_with(star, status, who);
+  if (text[0] == '\0') snprintf(text, sizeof(text), "bootstrap: %s has failed and does not say why", who);
   return star_fail(star, (arfusionResult_t)frame->result, "%s", text);
 }
 

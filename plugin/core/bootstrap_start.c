@@ -67,7 +67,7 @@ static arfusionResult_t root_displaced(struct star* star, const struct bootstrap
     char text[BOOTSTRAP_TEXT_BYTES] = "";
     if (status == NET_OK && frame.magic == STAR_FRAME_MAGIC && frame.kind == STAR_FAILURE &&
         frame.bytes < sizeof(text) &&
-        net_receive(star->members[0].fd, text, (size_t)frame.bytes, net_now() + LINGER) == NET_OK) {
+        net_receive(star->members[0].fd, text, (size_t)frame.bytes, net_now() + LINGER) == NET_OK && text[0] != '\0') {
       star_member_close(star, &star->members[0]);
       return star_fail(star, arfusionInvalidUsage, "%s", text);
     }

@@ -43,6 +43,7 @@ static const struct answer welcomes[] = {
     {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = BOOTSTRAP_TEXT_BYTES - 1), FRAME_BYTES,
      BOOTSTRAP_TEXT_BYTES - 1, "AAAA"},
     {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = 100), FRAME_BYTES, 99, "has left"},
+    {FRAME(.kind = STAR_FAILURE, .result = arfusionRemoteError, .bytes = 0), FRAME_BYTES, 0, "does not say why"},
     {FRAME(.kind = STAR_FAILURE, .result = arfusionSuccess, .bytes = 4), FRAME_BYTES, 4, "sent something"},
     {FRAME(.kind = STAR_FAILURE, .result = -1, .bytes = 4), FRAME_BYTES, 4, "sent something"},
     {FRAME(.kind = STAR_FAILURE, .result = 1000, .bytes = 4), FRAME_BYTES, 4, "sent something"},
