@@ -2,7 +2,7 @@
 """FlashInfer's fused calls. Arguments that a pattern does not use are not looked at; sums are always in fp32."""
 
 import sys
-from typing import Any, NoReturn, Optional, Tuple
+from typing import Any, NamedTuple, NoReturn, Optional, Tuple
 
 from .. import _abi, arrays
 from .._abi import Algorithm, DataType, Flag, Quantization, ScaleLayout
@@ -100,21 +100,48 @@ def _group_scales(scale_out: Any, device: int, tokens: int, words: int, needed: 
 # ---------------------------------------------------------------- the request
 
 
-def _quantize(
-    request: _abi.Request,
-    device: int,
-    like: Any,
-    pattern: Pattern,
-    tokens: int,
-    hidden: int,
-    quant_out: Any,
-    scale_out: Any,
-    scale_factor: Any,
-    layout_code: Optional[int],
-    group_size: Optional[int],
-) -> Any:
+class _Launch(NamedTuple):
+    launch_with_pdl: bool
+    trigger_completion_at_end: bool
+    use_oneshot: Optional[bool]
+
+
+class _Norm(NamedTuple):
+    residual_in: Any
+    residual_out: Any
+    norm_out: Any
+    rms_gamma: Any
+    rms_eps: Optional[float]
+    weight_bias: Optional[float]
+
+
+class _Quant(NamedTuple):
+    quant_out: Any
+    scale_out: Any
+    scale_factor: Any
+    layout_code: Optional[int]
+    block_quant_group_size: Optional[int]
+
+
+class _Call(NamedTuple):
+    """What both calls come to, in FlashInfer's words. Arrays are checked when the request is made of them."""
+
+    names: Tuple[str, str]  # of the input and the output, in errors
+    pattern: Pattern
+    source: Any
+    output: Any
+    token_num: int
+    hidden_dim: int
+    launch: _Launch
+    norm: _Norm
+    quant: _Quant
+
+
+def _quantize(request: _abi.Request, device: int, call: _Call) -> Any:
     """The fields of a quantization. Returns what must live until the request has been enqueued."""
-    quant = request.quantization = pattern.quant
+    tokens, hidden, like = call.token_num, call.hidden_dim, call.source
+    quant_out, scale_out, scale_factor, layout_code, group_size = call.quant
+    quant = request.quantization = call.pattern.quant
     request.quantOut = _pointer(quant_out, "quant_out", device, None, _abi.quant_out_bytes(quant, tokens, hidden))
     if quant == Quantization.FP8:
         kept, request.fp8Scale = _scale_factor(scale_factor, device, like)
@@ -130,7 +157,7 @@ def _quantize(
         request.scaleOut = _group_scales(scale_out, device, tokens, (hidden // group_size + 3) // 4, needed)
         return None
     if arrays.known_type(like.dtype) == _FLOAT32:
-        raise ValueError(f"{pattern.name} is not made from an input of float32")
+        raise ValueError(f"{call.pattern.name} is not made from an input of float32")
     kept, request.nvfp4GlobalScale = _scale_factor(scale_factor, device, like)
     layout = QuantizationSFLayout.SWIZZLED_128x4 if layout_code is None else layout_code
     if layout not in (0, 1, 2):
@@ -144,31 +171,23 @@ def _quantize(
     return kept, scale_out
 
 
-def _run(
-    comm: Communicator,
-    names: Tuple[str, str],
-    source: Any,
-    token_num: int,
-    hidden_dim: int,
-    pattern: Pattern,
-    launch_with_pdl: bool,
-    trigger_completion_at_end: bool,
-    use_oneshot: Optional[bool],
-    output: Any,
-    residual_in: Any,
-    residual_out: Any,
-    norm_out: Any,
-    quant_out: Any,
-    scale_out: Any,
-    rms_gamma: Any,
-    rms_eps: Optional[float],
-    scale_factor: Any,
-    layout_code: Optional[int],
-    group_size: Optional[int],
-    weight_bias: Optional[float],
-) -> None:
-    """Checks every argument that the pattern uses, then enqueues. `names`: of the input and the output, in errors."""
-    device = comm.device
+def _normalize(request: _abi.Request, device: int, call: _Call, count: int) -> None:
+    """The fields of residual and RMSNorm."""
+    source, norm = call.source, call.norm
+    request.pattern, request.tokens, request.hidden = 1, call.token_num, call.hidden_dim
+    request.eps, request.weightBias = norm.rms_eps or 0.0, norm.weight_bias or 0.0
+    request.residualIn = _pointer(norm.residual_in, "residual_in", device, source, count, False)
+    request.gamma, request.gammaDataType = _gamma(norm.rms_gamma, device, source, call.hidden_dim)
+    if norm.residual_out is not None:
+        request.residualOut = _pointer(norm.residual_out, "residual_out", device, source, count)
+    if call.pattern.norm_out:
+        request.normOut = _pointer(norm.norm_out, "norm_out", device, source, count)
+
+
+def _run(comm: Communicator, call: _Call) -> None:
+    """Checks every argument that the pattern uses, then enqueues."""
+    device, source, names, launch = comm.device, call.source, call.names, call.launch
+    use_oneshot, token_num, hidden_dim = launch.use_oneshot, call.token_num, call.hidden_dim
     if use_oneshot is not None and not use_oneshot and token_num <= comm.size:
         raise AssertionError(f"use_oneshot is False: token_num {token_num} must be larger than the {comm.size} ranks")
     dtype = arrays.known_type(getattr(source, "dtype", None))
@@ -181,34 +200,15 @@ def _run(
     request = _abi.Request(dataType=dtype, input=_pointer(source, names[0], device, source, count, False))
     if use_oneshot is not None:
         request.algorithmHint = Algorithm.ONESHOT_LAMPORT if use_oneshot else Algorithm.TWOSHOT
-    if launch_with_pdl:
-        request.flags = Flag.DEPENDENT_LAUNCH if trigger_completion_at_end else 3
-    if not pattern.rms:
-        request.tokens, request.hidden = (1, count) if count else (0, 1)
-        request.allreduceOut = _pointer(output, names[1], device, source, count)
+    if launch.launch_with_pdl:
+        request.flags = Flag.DEPENDENT_LAUNCH if launch.trigger_completion_at_end else 3
+    if call.pattern.rms:
+        _normalize(request, device, call, count)
+        if call.pattern.quant:
+            kept = _quantize(request, device, call)
     else:
-        request.pattern, request.tokens, request.hidden = 1, token_num, hidden_dim
-        request.eps, request.weightBias = rms_eps or 0.0, weight_bias or 0.0
-        request.residualIn = _pointer(residual_in, "residual_in", device, source, count, False)
-        request.gamma, request.gammaDataType = _gamma(rms_gamma, device, source, hidden_dim)
-        if residual_out is not None:
-            request.residualOut = _pointer(residual_out, "residual_out", device, source, count)
-        if pattern.norm_out:
-            request.normOut = _pointer(norm_out, "norm_out", device, source, count)
-        if pattern.quant:
-            kept = _quantize(
-                request,
-                device,
-                source,
-                pattern,
-                token_num,
-                hidden_dim,
-                quant_out,
-                scale_out,
-                scale_factor,
-                layout_code,
-                group_size,
-            )
+        request.tokens, request.hidden = (1, count) if count else (0, 1)
+        request.allreduceOut = _pointer(call.output, names[1], device, source, count)
     comm.run(request, arrays.current_stream(device))
     del kept
 
@@ -257,29 +257,18 @@ def trtllm_allreduce_fusion(
         raise ValueError(
             f"world_rank {world_rank} of world_size {world_size}: workspace_ptrs is of rank {comm.rank} of {comm.size}"
         )
-    _run(
-        comm,
+    call = _Call(
         ("allreduce_in", "allreduce_out"),
+        pattern,
         allreduce_in,
+        allreduce_out,
         token_num,
         hidden_dim,
-        pattern,
-        launch_with_pdl,
-        trigger_completion_at_end,
-        use_oneshot,
-        allreduce_out,
-        residual_in,
-        residual_out,
-        norm_out,
-        quant_out,
-        scale_out,
-        rms_gamma,
-        rms_eps,
-        scale_factor,
-        layout_code,
-        block_quant_group_size,
-        weight_bias,
+        _Launch(launch_with_pdl, trigger_completion_at_end, use_oneshot),
+        _Norm(residual_in, residual_out, norm_out, rms_gamma, rms_eps, weight_bias),
+        _Quant(quant_out, scale_out, scale_factor, layout_code, block_quant_group_size),
     )
+    _run(comm, call)
 
 
 def _empty_like(array: Any) -> Any:
@@ -322,6 +311,42 @@ def _check_dynamic(
         raise ValueError(f"scale_out must be a contiguous float32 array of shape {[source.shape[0], 1]}")
 
 
+def _check_shapes(call: _Call) -> None:
+    """Arrays that the pattern uses have the input's shape, or another with as many elements."""
+    source, norm = call.source, call.norm
+    used = (
+        (("output", call.output),)
+        if not call.pattern.rms
+        else (
+            ("residual_in", norm.residual_in),
+            ("residual_out", norm.residual_out),
+            ("norm_out", norm.norm_out if call.pattern.norm_out else None),
+        )
+    )
+    count = call.token_num * call.hidden_dim
+    for name, array in used:
+        if array is not None and array.shape != source.shape and arrays.view(array, name).count != count:
+            raise ValueError(f"{name}: its shape is {list(array.shape)}, the input's {list(source.shape)}")
+
+
+def _communicator_of(workspace: Any) -> Communicator:
+    if not isinstance(workspace, TRTLLMAllReduceFusionWorkspace):
+        backend = str(getattr(workspace, "backend", ""))
+        if backend.startswith("mnnvl"):
+            raise NotImplementedError(f"workspace is of backend {backend!r}, which needs multicast: it is not served")
+        raise TypeError(
+            f"workspace is a {type(workspace).__name__}: one of create_allreduce_fusion_workspace is needed"
+        )
+    return workspace.communicator
+
+
+def _shape_of(source: Any) -> Tuple[int, int]:
+    if len(getattr(source, "shape", ())) != 2:
+        arrays.view(source, "input")
+        raise ValueError(f"input: its shape is {list(source.shape)}, [token_num, hidden_dim] is needed")
+    return source.shape
+
+
 def allreduce_fusion(
     input: Any,
     workspace: TRTLLMAllReduceFusionWorkspace,
@@ -354,18 +379,8 @@ def allreduce_fusion(
     quant_out, else output; a norm_out or output that the pattern needs and that is None is made. Else as
     trtllm_allreduce_fusion."""
     kind = pattern_of(pattern, "pattern")
-    if not isinstance(workspace, TRTLLMAllReduceFusionWorkspace):
-        backend = str(getattr(workspace, "backend", ""))
-        if backend.startswith("mnnvl"):
-            raise NotImplementedError(f"workspace is of backend {backend!r}, which needs multicast: it is not served")
-        raise TypeError(
-            f"workspace is a {type(workspace).__name__}: one of create_allreduce_fusion_workspace is needed"
-        )
-    comm = workspace.communicator
-    if len(getattr(input, "shape", ())) != 2:
-        arrays.view(input, "input")
-        raise ValueError(f"input: its shape is {list(input.shape)}, [token_num, hidden_dim] is needed")
-    tokens, hidden = input.shape
+    comm = _communicator_of(workspace)
+    tokens, hidden = _shape_of(input)
     if kind.quant == Quantization.FP8_GROUP:
         _check_group_scales(scale_out, tokens, hidden, block_quant_group_size)
     elif kind.quant == Quantization.FP8_TOKEN:
@@ -375,41 +390,19 @@ def allreduce_fusion(
         norm_out = _empty_like(input)
     if not kind.rms and output is None:
         output = _empty_like(input)
-    used = (
-        (("output", output),)
-        if not kind.rms
-        else (
-            ("residual_in", residual_in),
-            ("residual_out", residual_out),
-            ("norm_out", norm_out if kind.norm_out else None),
-        )
-    )
-    for name, array in used:
-        if array is not None and array.shape != input.shape and arrays.view(array, name).count != tokens * hidden:
-            raise ValueError(f"{name}: its shape is {list(array.shape)}, the input's {list(input.shape)}")
-    _run(
-        comm,
+    call = _Call(
         ("input", "output"),
+        kind,
         input,
+        output,
         tokens,
         hidden,
-        kind,
-        launch_with_pdl,
-        trigger_completion_at_end,
-        use_oneshot,
-        output,
-        residual_in,
-        residual_out,
-        norm_out,
-        quant_out,
-        scale_out,
-        rms_gamma,
-        rms_eps,
-        scale_factor,
-        layout_code,
-        block_quant_group_size,
-        weight_bias,
+        _Launch(launch_with_pdl, trigger_completion_at_end, use_oneshot),
+        _Norm(residual_in, residual_out, norm_out, rms_gamma, rms_eps, weight_bias),
+        _Quant(quant_out, scale_out, scale_factor, layout_code, block_quant_group_size),
     )
+    _check_shapes(call)
+    _run(comm, call)
     if kind.norm_out:
         return norm_out
     return quant_out if kind.quant else output
