@@ -4,7 +4,7 @@
 `device` is the communicator's: a CUDA ordinal, or arrays.HOST.
 """
 
-from typing import Any, Union
+from typing import Any, Dict, Tuple, Union
 
 from . import _abi, arrays
 from ._abi import DataType, Pattern, Quantization, ScaleLayout
@@ -98,6 +98,51 @@ def all_reduce(device: int, input: Any, output: Any, algorithm: Union[str, int] 
     )
 
 
+def _input_rows(array: Any, device: int) -> arrays.View:
+    source = _input(array, device)
+    if source.dtype not in _FLOATS:
+        raise ValueError(f"input: its dtype {array.dtype} is none of {_SUPPORTED}")
+    if len(source.shape) != 2:
+        raise ValueError(f"input: its shape is {list(source.shape)}, [tokens, hidden] is needed")
+    return source
+
+
+def _gamma(array: Any, like: arrays.View, device: int) -> Tuple[int, int]:
+    """gamma and its type: the input's, or float32."""
+    view, hidden = _on(array, "gamma", device), like.shape[1]
+    if view.dtype not in (like.dtype, DataType.FLOAT32):
+        raise ValueError(f"gamma: its dtype {array.dtype} is neither the input's nor float32")
+    if view.shape != (hidden,) or view.strides is not None:
+        raise ValueError(f"gamma: its shape is {list(view.shape)}, a contiguous [{hidden}] is needed")
+    return view.pointer, view.dtype
+
+
+def _quantized(
+    device: int,
+    source: arrays.View,
+    quant: int,
+    sizes: Tuple[int, int, int, int],
+    quant_out: Any,
+    scale_out: Any,
+    scale: Any,
+) -> Dict[str, int]:
+    """The request's fields of a quantization; sizes: tokens, hidden, group size, scale layout."""
+    if quant_out is None:
+        raise ValueError("quant_out is None: a quantization needs it")
+    if quant == Quantization.NVFP4 and source.dtype == DataType.FLOAT32:
+        raise ValueError("quantization is nvfp4, which is not made from an input of float32")
+    fields = {"quantOut": dense_bytes(quant_out, "quant_out", _abi.quant_out_bytes(quant, *sizes[:2]), device)}
+    if quant != Quantization.FP8:
+        if scale_out is None:
+            raise ValueError("scale_out is None: this quantization needs it")
+        fields["scaleOut"] = dense_bytes(scale_out, "scale_out", _abi.scale_out_bytes(quant, *sizes), device)
+    if quant in (Quantization.FP8, Quantization.NVFP4):
+        if scale is None:
+            raise ValueError("scale is None: this quantization needs it")
+        fields["fp8Scale" if quant == Quantization.FP8 else "nvfp4GlobalScale"] = _scale(scale, "scale", device)
+    return fields
+
+
 def rmsnorm(
     device: int,
     input: Any,
@@ -120,22 +165,13 @@ def rmsnorm(
     """Sum, residual, RMSNorm, quantization. Arrays of [tokens, hidden] have the input's type and contiguous rows;
     `gamma` is of that type or float32; quantized outputs are contiguous and of any type with enough bytes; `scale` is
     an array of one float32 (which divides with fp8, and multiplies with nvfp4)."""
-    source = _input(input, device)
-    if source.dtype not in _FLOATS:
-        raise ValueError(f"input: its dtype {input.dtype} is none of {_SUPPORTED}")
-    if len(source.shape) != 2:
-        raise ValueError(f"input: its shape is {list(source.shape)}, [tokens, hidden] is needed")
+    source = _input_rows(input, device)
     tokens, hidden = source.shape
     quant = _choice(Quantization, quantization, "quantization")
     layout = _choice(ScaleLayout, scale_layout, "scale_layout")
     fields = {"gammaDataType": source.dtype}
     if gamma is not None:
-        weights = _on(gamma, "gamma", device)
-        if weights.dtype not in (source.dtype, DataType.FLOAT32):
-            raise ValueError(f"gamma: its dtype {gamma.dtype} is neither the input's nor float32")
-        if weights.shape != (hidden,) or weights.strides is not None:
-            raise ValueError(f"gamma: its shape is {list(weights.shape)}, a contiguous [{hidden}] is needed")
-        fields["gamma"], fields["gammaDataType"] = weights.pointer, weights.dtype
+        fields["gamma"], fields["gammaDataType"] = _gamma(gamma, source, device)
     for name, field, stride, array, writable in (
         ("residual", "residualIn", "residualInStride", residual, False),
         ("residual_out", "residualOut", "residualOutStride", residual_out, True),
@@ -146,20 +182,8 @@ def rmsnorm(
             fields[field] = rows.pointer
             fields[stride] = _stride(rows, name)
     if quant != Quantization.NONE:
-        if quant_out is None:
-            raise ValueError("quant_out is None: a quantization needs it")
-        if quant == Quantization.NVFP4 and source.dtype == DataType.FLOAT32:
-            raise ValueError("quantization is nvfp4, which is not made from an input of float32")
-        fields["quantOut"] = dense_bytes(quant_out, "quant_out", _abi.quant_out_bytes(quant, tokens, hidden), device)
-        if quant != Quantization.FP8:
-            if scale_out is None:
-                raise ValueError("scale_out is None: this quantization needs it")
-            needed = _abi.scale_out_bytes(quant, tokens, hidden, group_size, layout)
-            fields["scaleOut"] = dense_bytes(scale_out, "scale_out", needed, device)
-        if quant in (Quantization.FP8, Quantization.NVFP4):
-            if scale is None:
-                raise ValueError("scale is None: this quantization needs it")
-            fields["fp8Scale" if quant == Quantization.FP8 else "nvfp4GlobalScale"] = _scale(scale, "scale", device)
+        sizes = (tokens, hidden, group_size, layout)
+        fields.update(_quantized(device, source, quant, sizes, quant_out, scale_out, scale))
     return _abi.Request(
         pattern=Pattern.RESIDUAL_RMSNORM,
         dataType=source.dtype,
