@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
+import unittest
 
 import numpy as np
 
@@ -223,3 +224,16 @@ class Ranks:
                 process.kill()
                 process.join()
         self._folder.cleanup()
+
+
+class TeamTest(unittest.TestCase):
+    """Tests that share `team`, SIZE ranks on which START(Rank) has run."""
+
+    SIZE, START = 2, None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.team = Ranks(cls.SIZE)
+        cls.addClassCleanup(cls.team.close)
+        if cls.START:
+            cls.team.run(cls.START)

@@ -15,7 +15,7 @@ import unittest
 import numpy as np
 
 import ranks
-from ranks import KIND, Arrays, Ranks
+from ranks import KIND, Arrays, TeamTest
 
 import arfusion
 from arfusion import _abi
@@ -23,16 +23,6 @@ from arfusion import _abi
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS, HIDDEN, EPS = 5, 256, 1e-5
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
-team = None
-
-
-def setUpModule():
-    global team
-    team = Ranks(2)
-
-
-def tearDownModule():
-    team.close()
 
 
 def values(seed, *shape):
@@ -189,13 +179,9 @@ def quantized(own):
         assert (np.abs(full - norm.reshape(full.shape)) <= largest * 0.2 + 0.001).all()
 
 
-def wrong_arguments(own):
-    """Nothing is enqueued: the operation after it is right, and the counters say so."""
-    comm, arrays = own.kept["comm"], own.arrays
-    make = arrays.make
-    x, gamma = make(np.zeros((TOKENS, HIDDEN), np.float32)), make(np.zeros(HIDDEN, np.float32))
-    out, rows, scale = arrays.empty((TOKENS, HIDDEN)), comm.allreduce_rmsnorm, make(np.ones(1, np.float32))
-    codes, before = arrays.empty((TOKENS, HIDDEN), "uint8"), comm.stats()
+def wrong_shapes(comm, arrays, x, gamma):
+    """Calls, and what their errors say."""
+    make, rows, out = arrays.make, comm.allreduce_rmsnorm, arrays.empty((TOKENS, HIDDEN))
     bad = [
         ("norm_out|shape", lambda: rows(x, gamma, norm_out=arrays.empty((TOKENS, HIDDEN - 4)))),
         ("norm_out|dtype", lambda: rows(x, gamma, norm_out=arrays.empty((TOKENS, HIDDEN), "float16"))),
@@ -218,8 +204,30 @@ def wrong_arguments(own):
         ("output|elements", lambda: comm.all_reduce(x, gamma)),
         ("output|dtype", lambda: comm.all_reduce(x, arrays.empty((TOKENS, HIDDEN), "float16"))),
         ("output is not contiguous", lambda: comm.all_reduce(x, arrays.empty((TOKENS, 2 * HIDDEN))[:, ::2])),
-        ("quantization|fp9|fp8_token", lambda: rows(x, gamma, norm_out=out, quantization="fp9")),
         ("algorithm|threeshot", lambda: comm.all_reduce(x, algorithm="threeshot")),
+        ("hidden", lambda: rows(x[:, :7], None, residual_out=arrays.empty((TOKENS, 7)))),
+    ]
+    if arrays.torch:
+        torch = arrays.torch
+        bad.append(
+            ("norm_out|device|meta", lambda: rows(x, gamma, norm_out=torch.empty((TOKENS, HIDDEN), device="meta")))
+        )
+    else:
+        fixed = arrays.empty((TOKENS, HIDDEN))
+        fixed.flags.writeable = False
+        bad.append(("norm_out|read-only", lambda: rows(x, gamma, norm_out=fixed)))
+    if KIND == "cuda":
+        bad.append(
+            ("norm_out|host memory|GPU", lambda: rows(x, gamma, norm_out=np.zeros((TOKENS, HIDDEN), np.float32)))
+        )
+    return bad
+
+
+def wrong_quantizations(comm, arrays, x, gamma):
+    rows, scale = comm.allreduce_rmsnorm, arrays.make(np.ones(1, np.float32))
+    codes = arrays.empty((TOKENS, HIDDEN), "uint8")
+    return [
+        ("quantization|fp9|fp8_token", lambda: rows(x, gamma, quantization="fp9")),
         ("quant_out is None", lambda: rows(x, gamma, quantization="fp8", scale=scale)),
         ("quant_out|bytes|1280", lambda: rows(x, gamma, quantization="fp8", scale=scale, quant_out=codes[1:])),
         (
@@ -249,23 +257,17 @@ def wrong_arguments(own):
                 x, gamma, quantization="nvfp4", quant_out=codes, scale=scale, scale_out=arrays.empty((4096,), "uint8")
             ),
         ),
-        ("hidden", lambda: rows(x[:, :7], None, residual_out=arrays.empty((TOKENS, 7)))),
     ]
-    if arrays.torch:
-        torch = arrays.torch
-        bad.append(
-            ("norm_out|device|meta", lambda: rows(x, gamma, norm_out=torch.empty((TOKENS, HIDDEN), device="meta")))
-        )
-    else:
-        fixed = arrays.empty((TOKENS, HIDDEN))
-        fixed.flags.writeable = False
-        bad.append(("norm_out|read-only", lambda: rows(x, gamma, norm_out=fixed)))
-    if KIND == "cuda":
-        bad.append(
-            ("norm_out|host memory|GPU", lambda: rows(x, gamma, norm_out=np.zeros((TOKENS, HIDDEN), np.float32)))
-        )
-    for words, call in bad:
-        rejected(ValueError, words, call)
+
+
+def wrong_arguments(own):
+    """Nothing is enqueued: the operation after it is right, and the counters say so."""
+    comm, make = own.kept["comm"], own.arrays.make
+    x, gamma = make(np.zeros((TOKENS, HIDDEN), np.float32)), make(np.zeros(HIDDEN, np.float32))
+    before = comm.stats()
+    for table in (wrong_shapes, wrong_quantizations):
+        for words, call in table(comm, own.arrays, x, gamma):
+            rejected(ValueError, words, call)
     after = comm.stats()
     assert [after[name] for name in ("launches", "bytes")] == [before[name] for name in ("launches", "bytes")]
     operation(own, comm)
@@ -305,31 +307,31 @@ def aborted(own):
     rejected(RuntimeError, "destroyed", lambda: comm.all_reduce(x))
 
 
-class Communicators(unittest.TestCase):
+class Communicators(TeamTest):
     def test_1_from_torchruns_environment(self):
-        team.run(made_every_way, "environment")
+        self.team.run(made_every_way, "environment")
 
     def test_1_from_a_backend(self):
-        team.run(made_every_way, "backend")
+        self.team.run(made_every_way, "backend")
 
     @unittest.skipIf(KIND == "numpy", "needs torch")
     def test_1_from_a_process_group(self):
-        team.run(made_every_way, "group")
+        self.team.run(made_every_way, "group")
 
     def test_2_operations(self):
-        team.run(operations)
+        self.team.run(operations)
 
     def test_3_quantized(self):
-        team.run(quantized)
+        self.team.run(quantized)
 
     def test_4_wrong_arguments(self):
-        team.run(wrong_arguments)
+        self.team.run(wrong_arguments)
 
     def test_5_disagreements(self):
-        team.run(disagreements)
+        self.team.run(disagreements)
 
     def test_6_abort(self):
-        team.run(aborted)
+        self.team.run(aborted)
 
 
 # ---------------------------------------------------------------- in this process

@@ -5,24 +5,13 @@ import unittest
 
 import numpy as np
 
-from ranks import KIND, Ranks
+from ranks import KIND, TeamTest
 from test_core import HIDDEN, TOKENS, close, reference, rejected, values
 from flashinfer_calls import L, MOST, NAMES, P, PATTERNS, arguments, call, check_handles, check_outputs, create
 from flashinfer_calls import expected_bytes, read_memory, served
 
 import arfusion
 import arfusion.flashinfer as comm
-
-team = None
-
-
-def setUpModule():
-    global team
-    team = Ranks(2)
-
-
-def tearDownModule():
-    team.close()
 
 
 # ---------------------------------------------------------------- workspaces
@@ -136,7 +125,7 @@ def older_calls(own):
 
 
 def spared_arguments(own):
-    """What a pattern does not use may be anything; None and other defaults; more forms of the scale."""
+    """What a pattern does not use may be anything."""
     handles, tensor, metadata = own.kept["older"]
     nonsense = {
         name: "nonsense"
@@ -163,6 +152,11 @@ def spared_arguments(own):
         given = arguments(own)
         call(own, tensor, pattern, {**given, **{name: "nonsense" for name in spared}}, layout_code="nonsense")
         check_outputs(own, given, expected_bytes(own, pattern, None, "float32", 0), ("nonsense", pattern))
+
+
+def other_forms(own):
+    """None and other defaults, more forms of arrays, no tokens."""
+    handles, tensor, metadata = own.kept["older"]
     # residual_out need not be there; eps None is 0.
     given = arguments(own)
     call(own, tensor, P.kARResidualRMSNorm, {**given, "residual_out": None}, rms_eps=None, weight_bias=None)
@@ -235,15 +229,18 @@ def recorded(own):
             check_outputs(own, given, wanted, ("recorded", pattern, layout))
 
 
-def wrong_older_calls(own):
-    handles, tensor, metadata = own.kept["older"]
-    arrays, given = own.arrays, arguments(own)
-    core = comm.workspace.comm_of_tensor(tensor)
-    before = core.stats()["launches"]
+def changed_calls(own):
+    """A function that makes calls whose arguments are right but for those it is given."""
+    tensor, given = own.kept["older"][1], arguments(own)
 
     def with_(pattern=P.kARResidualRMSNorm, more=None, **changed):
         return lambda: call(own, tensor, pattern, {**given, **changed}, **(more or {}))
 
+    return with_
+
+
+def wrong_arrays(own, with_):
+    arrays = own.arrays
     short, half = arrays.empty((TOKENS * HIDDEN - 1,)), arrays.empty((TOKENS * HIDDEN,), "float16")
     spread = arrays.empty((2 * TOKENS * HIDDEN,))[::2]
     for argument, name in (("input", "allreduce_in"), ("residual_in",) * 2, ("residual_out",) * 2, ("norm_out",) * 2):
@@ -260,6 +257,19 @@ def wrong_older_calls(own):
     rejected(ValueError, "rms_gamma: its dtype", with_(rms_gamma=half[:HIDDEN]))
     rejected(NotImplementedError, "allreduce_in|dtype|bfloat16", with_(input=arrays.empty((TOKENS * HIDDEN,), "int32")))
     rejected(ValueError, "allreduce_in is a list", with_(input=[1.0]))
+    if not arrays.torch:
+        fixed = arrays.empty((TOKENS * HIDDEN,))
+        fixed.flags.writeable = False
+        rejected(ValueError, "norm_out is read-only", with_(norm_out=fixed))
+    else:
+        away = arrays.torch.empty((TOKENS * HIDDEN,), device="meta")
+        rejected(ValueError, "norm_out is on device meta" if KIND != "cuda" else "norm_out", with_(norm_out=away))
+    if KIND == "cuda":
+        rejected(ValueError, "norm_out is on host memory|GPU", with_(norm_out=np.zeros(TOKENS * HIDDEN, np.float32)))
+
+
+def wrong_quantizations(own, with_):
+    short, spread = own.arrays.empty((TOKENS * HIDDEN - 1,)), own.arrays.empty((2 * TOKENS * HIDDEN,))[::2]
     quant = (P.kARResidualRMSNormFP8Quant, P.kARResidualRMSNormOutFP8Quant, 8, 9, 10, 11)
     for pattern in quant:
         rejected(ValueError, "quant_out is None", with_(pattern, quant_out=None))
@@ -283,6 +293,9 @@ def wrong_older_calls(own):
     rejected(
         ValueError, "scale_out has", with_(3, {"layout_code": L.LINEAR}, **{**fp4, "scale_out": fp4["scale_out"][:39]})
     )
+
+
+def wrong_choices(own, with_):
     rejected(ValueError, "pattern_code is 12", with_(12))
     rejected(NotImplementedError, "kMoEReductionARResidualRMSNorm", with_(P.kMoEReductionARResidualRMSNorm))
     rejected(NotImplementedError, "kMoEFinalizeARResidualRMSNorm", with_(P.kMoEFinalizeARResidualRMSNorm))
@@ -291,6 +304,14 @@ def wrong_older_calls(own):
     few = {"use_oneshot": False, "tokens": own.size}
     rejected(AssertionError, "use_oneshot|2", with_(more=few))
     rejected(ValueError, "token_num is -1", with_(more={"tokens": -1}))
+    metadata = own.kept["older"][2]
+    rejected(ValueError, "token_num 999|max_token_num 64", with_(more={"metadata": metadata, "tokens": 999}))
+    rejected(ValueError, "use_fp32_lamport", with_(more={"metadata": {**metadata, "use_fp32_lamport": False}}))
+    rejected(ValueError, "tp_size|hidden_dim", with_(more={"metadata": {"max_token_num": 1, "use_fp32_lamport": True}}))
+
+
+def wrong_workspaces(own, given):
+    tensor = own.kept["older"][1]
     keywords = dict(
         launch_with_pdl=False,
         trigger_completion_at_end=True,
@@ -321,44 +342,45 @@ def wrong_older_calls(own):
     rejected(
         ValueError, "workspace_ptrs is a list", lambda: older(given["input"], 2, own.rank, 1, HIDDEN, [1], **keywords)
     )
-    rejected(ValueError, "token_num 999|max_token_num 64", with_(more={"metadata": metadata, "tokens": 999}))
-    rejected(ValueError, "use_fp32_lamport", with_(more={"metadata": {**metadata, "use_fp32_lamport": False}}))
-    rejected(ValueError, "tp_size|hidden_dim", with_(more={"metadata": {"max_token_num": 1, "use_fp32_lamport": True}}))
-    if not own.arrays.torch:
-        fixed = arrays.empty((TOKENS * HIDDEN,))
-        fixed.flags.writeable = False
-        rejected(ValueError, "norm_out is read-only", with_(norm_out=fixed))
-    else:
-        away = arrays.torch.empty((TOKENS * HIDDEN,), device="meta")
-        rejected(ValueError, "norm_out is on device meta" if KIND != "cuda" else "norm_out", with_(norm_out=away))
-    if KIND == "cuda":
-        rejected(ValueError, "norm_out is on host memory|GPU", with_(norm_out=np.zeros(TOKENS * HIDDEN, np.float32)))
+
+
+def wrong_older_calls(own):
+    handles, tensor, metadata = own.kept["older"]
+    core, with_ = comm.workspace.comm_of_tensor(tensor), changed_calls(own)
+    before = core.stats()["launches"]
+    wrong_arrays(own, with_)
+    wrong_quantizations(own, with_)
+    wrong_choices(own, with_)
+    wrong_workspaces(own, arguments(own))
     assert core.stats()["launches"] == before
     call(own, tensor, P.kAllReduce)
     comm.trtllm_destroy_ipc_workspace_for_all_reduce_fusion(handles)
 
 
-class Workspaces(unittest.TestCase):
+class Workspaces(TeamTest):
     def test_1_return_forms(self):
-        team.run(return_forms)
+        self.team.run(return_forms)
 
     def test_1_capped_metadata(self):
-        team.run(capped_metadata)
+        self.team.run(capped_metadata)
 
     def test_1_created_wrongly(self):
-        team.run(created_wrongly)
+        self.team.run(created_wrongly)
 
     def test_2_older_calls(self):
-        team.run(older_calls)
+        self.team.run(older_calls)
 
     def test_3_spared_arguments(self):
-        team.run(spared_arguments)
+        self.team.run(spared_arguments)
+
+    def test_3_other_forms(self):
+        self.team.run(other_forms)
 
     def test_3_recorded(self):
-        team.run(recorded)
+        self.team.run(recorded)
 
     def test_4_wrong_older_calls(self):
-        team.run(wrong_older_calls)
+        self.team.run(wrong_older_calls)
 
     def test_size_helper(self):
         self.assertEqual(comm.compute_fp4_swizzled_layout_sf_size(1, 1), 512)

@@ -7,24 +7,13 @@ import warnings
 
 import numpy as np
 
-from ranks import Ranks
+from ranks import TeamTest
 from test_core import EPS, HIDDEN, TOKENS, close, reference, rejected, values
 from flashinfer_calls import MOST, NAMES, P, PATTERNS, arguments, call, check_handles, check_outputs
 from flashinfer_calls import expected_bytes, served
 
 import arfusion
 import arfusion.flashinfer as comm
-
-team = None
-
-
-def setUpModule():
-    global team
-    team = Ranks(2)
-
-
-def tearDownModule():
-    team.close()
 
 
 def unified(own, dtype="float32", **more):
@@ -198,15 +187,15 @@ def wrong_unified_calls(own):
     assert [w.category for w in caught] == [ResourceWarning] and "destroy" in str(caught[0].message)
 
 
-class Unified(unittest.TestCase):
+class Unified(TeamTest):
     def test_1_unified_calls(self):
-        team.run(unified_calls)
+        self.team.run(unified_calls)
 
     def test_2_unified_defaults(self):
-        team.run(unified_defaults)
+        self.team.run(unified_defaults)
 
     def test_3_wrong_unified_calls(self):
-        team.run(wrong_unified_calls)
+        self.team.run(wrong_unified_calls)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import unittest
 
 import numpy as np
 
-from ranks import KIND, Ranks
+from ranks import KIND, TeamTest
 from test_core import HIDDEN, TOKENS, rejected, values
 
 import arfusion
@@ -13,18 +13,6 @@ import arfusion.flashinfer as comm
 
 P = comm.AllReduceFusionPattern
 WORLD = 4
-team = None
-
-
-def setUpModule():
-    global team
-    if KIND != "numpy":
-        team = Ranks(WORLD)
-
-
-def tearDownModule():
-    if team:
-        team.close()
 
 
 def summed(own, run, members, seed):
@@ -122,21 +110,23 @@ def of_torchs_nccl(own):
 
 
 @unittest.skipIf(KIND == "numpy", "needs torch")
-class Groups(unittest.TestCase):
+class Groups(TeamTest):
+    SIZE = WORLD
+
     @unittest.skipIf(KIND == "cuda", "LOCAL_RANK is beyond the GPUs")
     def test_1_without_torch_distributed(self):
-        team.run(without_torch_distributed)
+        self.team.run(without_torch_distributed)
 
     @unittest.skipIf(KIND == "cuda", "several ranks would share a GPU")
     def test_2_world(self):
-        team.run(world)
+        self.team.run(world)
 
     def test_3_subgroups(self):
-        team.run(subgroups)
+        self.team.run(subgroups)
 
     @unittest.skipIf(KIND != "cuda", "NCCL is for GPUs")
     def test_4_of_torchs_nccl(self):
-        if not all(team.run(of_torchs_nccl)):
+        if not all(self.team.run(of_torchs_nccl)):
             self.skipTest("this torch does not give its ncclComm_t")
 
 

@@ -3,7 +3,7 @@
 
 import unittest
 
-from ranks import KIND, Ranks
+from ranks import KIND, TeamTest
 
 if KIND == "numpy":
     raise unittest.SkipTest("graphs are PyTorch's (TEST_ARRAYS is numpy)")
@@ -18,17 +18,6 @@ import arfusion.ops
 
 OPS = torch.ops.arfusion
 HIDDEN, EPS = 64, 1e-5
-team = None
-
-
-def setUpModule():
-    global team
-    team = Ranks(2)
-    team.run(start)
-
-
-def tearDownModule():
-    team.close()
 
 
 def start(own):
@@ -218,10 +207,12 @@ def under_torch_compile(own):
 # ---------------------------------------------------------------- the tests
 
 
-class Fuse(unittest.TestCase):
+class Fuse(TeamTest):
+    START = start
+
     def check(self, kind, how, expected, **options):
         with self.subTest(kind.__name__, how=[f.__name__ for f in how], **options):
-            team.run(finds, kind, how, expected, options)
+            self.team.run(finds, kind, how, expected, options)
 
     def test_chains_of_layers(self):
         for norm in (whole, whole_with_rms, written, written_wide):
@@ -252,10 +243,10 @@ class Fuse(unittest.TestCase):
         self.check(Layers, (both_results,), 0)
         self.check(Layers, (whole,), 0, dtype=torch.float64)
         self.check(Layers, (whole,), 0, hidden=12)
-        team.run(finds_nothing_of_strangers)
+        self.team.run(finds_nothing_of_strangers)
 
     def test_under_torch_compile(self):
-        team.run(under_torch_compile)
+        self.team.run(under_torch_compile)
 
     def test_only_graphs(self):
         with self.assertRaisesRegex(TypeError, "graph is a Linear"):

@@ -3,8 +3,9 @@
 
 import unittest
 
-from ranks import KIND, Ranks
+from ranks import KIND, TeamTest
 from reference_cases import GAMMA, INPUT, RESIDUAL, load
+from test_core import rejected
 
 if KIND == "numpy":
     raise unittest.SkipTest("the operators are PyTorch's (TEST_ARRAYS is numpy)")
@@ -17,17 +18,6 @@ import arfusion.ops
 OPS = torch.ops.arfusion
 GROUP, HIDDEN, EPS = "ranks", 256, 1e-5
 LARGEST = 600000  # elements of a case
-team = None
-
-
-def setUpModule():
-    global team
-    team = Ranks(2)
-    team.run(start)
-
-
-def tearDownModule():
-    team.close()
 
 
 # ---------------------------------------------------------------- on every rank
@@ -221,17 +211,20 @@ def as_vllm_calls_it(own):
     assert same(shaped.view(6, -1), norm)
 
 
-def wrong_arguments(own):
-    """Each is an error that names the argument, and nothing is enqueued."""
-    x, residual, weight = tensors(own)
-    scale, fused = number(own, 1.0), OPS.allreduce_add_rmsnorm
+def as_vllm(x, residual, weight):
+    """vLLM's call; its pattern, and what else is to be wrong, come later."""
     vllm = OPS.flashinfer_trtllm_fused_allreduce_norm
-    eights = torch.empty_like(x, dtype=torch.float8_e4m3fn)
-    small = torch.empty(7, dtype=torch.uint8, device=x.device)
 
-    def as_vllm(pattern=1, input=x, residual=residual, weight=weight, size=2, limit=64, **more):
+    def with_(pattern=1, input=x, residual=residual, weight=weight, size=2, limit=64, **more):
         return lambda: vllm(input, residual, weight, EPS, size, True, True, limit, pattern, **more)
 
+    return with_
+
+
+def wrong_calls(x, residual, weight, scale, vllm):
+    """Calls, and what their errors say."""
+    fused, eights = OPS.allreduce_add_rmsnorm, torch.empty_like(x, dtype=torch.float8_e4m3fn)
+    small = torch.empty(7, dtype=torch.uint8, device=x.device)
     table = [
         ("group|nobody|'ranks'", lambda: OPS.all_reduce(x, "nobody")),
         ("group|nobody", lambda: fused(x, residual, weight, EPS, "nobody")),
@@ -254,40 +247,36 @@ def wrong_arguments(own):
             x, residual, weight, torch.ones(5, device=x.device), EPS, GROUP)),
         ("input|nvfp4|16", lambda: OPS.allreduce_add_rmsnorm_nvfp4(
             x[:, :24].contiguous(), None, weight[:24], scale, EPS, GROUP)),
-        ("world_size|3 ranks", as_vllm(size=3)),
-        ("allreduce_in|5 tokens|max_token_num is 4", as_vllm(limit=4)),
-        ("allreduce_in|torch.int64", as_vllm(input=x.long())),
-        ("residual|[4, 256]", as_vllm(residual=residual[:4])),
-        ("rms_gamma|[255]", as_vllm(weight=weight[1:])),
-        ("norm_out|torch.float32", as_vllm(norm_out=x.float())),
-        ("scale_factor is None", as_vllm(2, quant_out=eights)),
-        ("quant_out is None", as_vllm(2, scale_factor=scale)),
-        ("quant_out|7 bytes|1280", as_vllm(2, scale_factor=scale, quant_out=small)),
-        ("scale_out is None", as_vllm(3, scale_factor=scale, quant_out=eights)),
-        ("scale_out|7 bytes|2048", as_vllm(3, scale_factor=scale, quant_out=eights, scale_out=small)),
+        ("world_size|3 ranks", vllm(size=3)),
+        ("allreduce_in|5 tokens|max_token_num is 4", vllm(limit=4)),
+        ("allreduce_in|torch.int64", vllm(input=x.long())),
+        ("residual|[4, 256]", vllm(residual=residual[:4])),
+        ("rms_gamma|[255]", vllm(weight=weight[1:])),
+        ("norm_out|torch.float32", vllm(norm_out=x.float())),
+        ("scale_factor is None", vllm(2, quant_out=eights)),
+        ("quant_out is None", vllm(2, scale_factor=scale)),
+        ("quant_out|7 bytes|1280", vllm(2, scale_factor=scale, quant_out=small)),
+        ("scale_out is None", vllm(3, scale_factor=scale, quant_out=eights)),
+        ("scale_out|7 bytes|2048", vllm(3, scale_factor=scale, quant_out=eights, scale_out=small)),
     ]  # fmt: skip
     if KIND == "cuda":
         table.append(("residual is on cpu|cuda:", lambda: fused(x, residual.cpu(), weight, EPS, GROUP)))
         table.append(("input is on cpu|cuda:", lambda: OPS.all_reduce(x.cpu(), GROUP)))
+    return table
+
+
+def wrong_arguments(own):
+    """Each is an error that names the argument, and nothing is enqueued."""
+    x, residual, weight = tensors(own)
+    vllm = as_vllm(x, residual, weight)
     before = own.kept["comm"].stats()["requests"]
-    for words, call in table:
-        try:
-            call()
-        except ValueError as error:
-            missing = [word for word in words.split("|") if word not in str(error)]
-            assert not missing, f"{missing} not in: {error}"
-        else:
-            raise AssertionError(f"no error: {words}")
+    for words, call in wrong_calls(x, residual, weight, number(own, 1.0), vllm):
+        rejected(ValueError, words, call)
     for code in (0, 8, 11, 99):
-        try:
-            as_vllm(code)()
-        except NotImplementedError as error:
-            assert f"pattern_code is {code}" in str(error)
-        else:
-            raise AssertionError(f"no error: pattern_code {code}")
+        rejected(NotImplementedError, f"pattern_code is {code}", vllm(code))
     assert own.kept["comm"].stats()["requests"] == before
     # A request that failed leaves nothing behind for the next one.
-    assert same(fused(x, residual, weight, EPS, GROUP), fused(x, residual, weight, EPS, GROUP))
+    assert same(*(OPS.allreduce_add_rmsnorm(x, residual, weight, EPS, GROUP) for _ in range(2)))
 
 
 def registering(own):
@@ -297,28 +286,12 @@ def registering(own):
         assert arfusion.ops.is_registered("second")
         first = OPS.all_reduce(x, GROUP)
         assert same(OPS.all_reduce(x, "second"), first)
-        try:
-            OPS.flashinfer_trtllm_fused_allreduce_norm(x, residual, weight, EPS, 2, True, True, 64, 1)
-        except ValueError as error:
-            assert "world_size: 2 communicators" in str(error)
-        else:
-            raise AssertionError("two communicators of that size, and one was taken")
-    try:
-        OPS.all_reduce(x, "second")
-    except RuntimeError as error:
-        assert "destroyed" in str(error)
-    else:
-        raise AssertionError("a destroyed communicator was used")
+        rejected(ValueError, "world_size: 2 communicators", as_vllm(x, residual, weight)())
+    rejected(RuntimeError, "destroyed", lambda: OPS.all_reduce(x, "second"))
     arfusion.ops.unregister("second")
     assert not arfusion.ops.is_registered("second")
-    for error, call in ((ValueError, lambda: arfusion.ops.unregister("second")),
-                        (TypeError, lambda: arfusion.ops.register(7, own.kept["comm"]))):  # fmt: skip
-        try:
-            call()
-        except error as problem:
-            assert "group" in str(problem)
-        else:
-            raise AssertionError("no error")
+    rejected(ValueError, "group", lambda: arfusion.ops.unregister("second"))
+    rejected(TypeError, "group", lambda: arfusion.ops.register(7, own.kept["comm"]))
 
 
 def process_group(own):
@@ -328,12 +301,7 @@ def process_group(own):
     arfusion.ops.register(group, comm)
     assert same(OPS.all_reduce(x, group.group_name), OPS.all_reduce(x, GROUP))
     alone = arfusion.Communicator.all_ranks(1, [comm.device if KIND == "cuda" else 0], max_tokens=64, hidden=HIDDEN)[0]
-    try:
-        arfusion.ops.register(group, alone)
-    except ValueError as error:
-        assert f"rank {own.rank} of 2" in str(error)
-    else:
-        raise AssertionError("a communicator of one rank was taken for a group of two")
+    rejected(ValueError, f"rank {own.rank} of 2", lambda: arfusion.ops.register(group, alone))
     arfusion.ops.unregister(group)
     alone.destroy()
     comm.destroy()
@@ -342,39 +310,41 @@ def process_group(own):
 # ---------------------------------------------------------------- the tests
 
 
-class Operators(unittest.TestCase):
+class Operators(TeamTest):
+    START = start
+
     def test_bits_are_the_references(self):
-        self.assertGreater(min(team.run(run_cases)), 90)
+        self.assertGreater(min(self.team.run(run_cases)), 90)
 
     def test_torchs_own_checks(self):
-        team.run(torchs_checks)
+        self.team.run(torchs_checks)
 
     def test_compiled_as_one_graph(self):
         for backend in ("aot_eager", "inductor"):
             with self.subTest(backend):
-                team.run(compiled, backend)
+                self.team.run(compiled, backend)
 
     @unittest.skipUnless(KIND == "cuda", "CUDA graphs need GPUs")
     def test_in_cuda_graphs(self):
-        team.run(captured)
+        self.team.run(captured)
 
     def test_no_tokens(self):
-        team.run(no_tokens)
+        self.team.run(no_tokens)
 
     def test_more_dimensions_than_two(self):
-        team.run(more_dimensions)
+        self.team.run(more_dimensions)
 
     def test_as_vllm_calls_it(self):
-        team.run(as_vllm_calls_it)
+        self.team.run(as_vllm_calls_it)
 
     def test_wrong_arguments_are_named(self):
-        team.run(wrong_arguments)
+        self.team.run(wrong_arguments)
 
     def test_registering(self):
-        team.run(registering)
+        self.team.run(registering)
 
     def test_process_groups(self):
-        team.run(process_group)
+        self.team.run(process_group)
 
 
 if __name__ == "__main__":
