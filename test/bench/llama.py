@@ -18,15 +18,11 @@ PYTHONPATH must hold the package arfusion. Exit code: 0; 1 if what must be equal
 """
 
 import argparse
-import json
-import multiprocessing
-import multiprocessing.connection
 import os
-import socket
 import sys
-import time
 
-from perf_peers import NO_MULTICAST, number_list, percentile, repository_commit
+from bench_ranks import NO_MULTICAST, SPAWN, fail, free_port, number_list, percentile, repository_commit
+from bench_ranks import run_ranks, write_document
 
 TOGETHER = ("torch", "unfused", "fused")
 EQUAL = ("unfused", "preloaded", "fused")
@@ -35,77 +31,26 @@ LIMIT_S = 300  # for one batch of one set of processes
 GOALS = {1: 22, 8: 21, 32: 19, 128: 12}
 
 
-def fail(text):
-    print(f"llama.py: {text}", file=sys.stderr)
-    return 2
-
-
 # ---------------------------------------------------------------- running ranks
 
 
-def receive(pipes, children, take):
-    """Hands rank r's every message to take(r, message) until each has sent None. None, or what went wrong."""
-    waiting, deadline = set(range(len(pipes))), time.monotonic() + LIMIT_S
-    while waiting:
-        watched = [pipes[r] for r in waiting] + [children[r].sentinel for r in waiting]
-        ready = multiprocessing.connection.wait(watched, max(0, deadline - time.monotonic()))
-        if not ready:
-            return f"rank {min(waiting)} said nothing for {LIMIT_S} s"
-        for rank in list(waiting):
-            if pipes[rank] in ready:
-                try:
-                    message = pipes[rank].recv()
-                except EOFError:
-                    return f"rank {rank} ended early"
-                deadline = time.monotonic() + LIMIT_S
-                if message is None:
-                    waiting.remove(rank)
-                else:
-                    take(rank, message)
-            elif children[rank].sentinel in ready:
-                children[rank].join()
-                return f"rank {rank} ended with code {children[rank].exitcode}"
-    return None
-
-
-def run_ranks(arguments, names, take):
+def run_variants(arguments, names, take):
     """The named ways in processes of their own. None, or what went wrong."""
     from llama_rank import run_rank
 
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(arguments.ranks)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    pipes, children = [], []
-    for rank in range(arguments.ranks):
-        receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(
-            target=run_rank,
-            args=(rank, arguments.ranks, port, barrier, arguments.size, arguments.batch, names,
-                  arguments.device == "host", sender),
-        )  # fmt: skip
-        child.start()
-        sender.close()
-        pipes.append(receiver)
-        children.append(child)
-    error = receive(pipes, children, take)
-    for child in children:
-        child.join(0 if error else 30)
-        if child.is_alive():
-            child.kill()
-            child.join()
-    return error
+    ranks, on_host = arguments.ranks, arguments.device == "host"
+    given = (ranks, free_port(), SPAWN.Barrier(ranks), arguments.size, arguments.batch, names, on_host)
+    return run_ranks(run_rank, ranks, given, take, LIMIT_S)
 
 
 def run_all(arguments, take):
-    error = run_ranks(arguments, TOGETHER, take)
+    error = run_variants(arguments, TOGETHER, take)
     if error or not arguments.preload:
         return error
     before = os.environ.get("LD_PRELOAD")
     os.environ["LD_PRELOAD"] = arguments.preload if not before else f"{arguments.preload}:{before}"
     try:
-        return run_ranks(arguments, ("preloaded",), take)
+        return run_variants(arguments, ("preloaded",), take)
     finally:
         os.environ.pop("LD_PRELOAD")
         if before is not None:
@@ -236,8 +181,7 @@ def main():
     if arguments.json:
         try:
             with open(arguments.json, "w", encoding="utf-8") as output:
-                json.dump(document, output, indent=1)
-                output.write("\n")
+                write_document(document, output)
         except OSError as problem:
             return fail(f"{arguments.json}: {problem.strerror}")
     print("\n".join(wrong) if wrong else "Tokens and logits are equal where they must be.")

@@ -12,13 +12,11 @@ arfusion. Exit code: 0, or 2 for an error.
 
 import argparse
 import ctypes
-import json
-import multiprocessing
 import os
 import sys
 import time
 
-from perf_peers import NO_MULTICAST, percentile, repository_commit
+from bench_ranks import NO_MULTICAST, fail, percentile, repository_commit, run_ranks, write_document
 
 STRETCHES, CALLS, SILENCE_S = 400, 50, 120
 TOKENS, HIDDEN, EPS, GROUP = 1, 4096, 1e-5, "ranks"
@@ -84,7 +82,9 @@ def run_rank(rank, unique_id, on_host, pipe):
             "call_us": percentile(whole[name], 0.5), "call_p10_us": percentile(whole[name], 0.1),
             "python_us": percentile(python[name], 0.5), "python_p10_us": percentile(python[name], 0.1),
         }  # fmt: skip
-    pipe.send(results)
+    if rank == 0:
+        pipe.send(results)
+    pipe.send(None)
     comm.destroy()
 
 
@@ -99,28 +99,12 @@ def main():
         os.environ["ARFUSION_DEVICE"] = "host"
     import arfusion
 
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    _, unused = context.Pipe(duplex=False)
-    unique_id = arfusion.unique_id()
-    children = [
-        context.Process(target=run_rank, args=(rank, unique_id, on_host, unused if rank else sender))
-        for rank in range(2)
-    ]
-    for child in children:
-        child.start()
-    sender.close()
-    try:
-        results = receiver.recv() if receiver.poll(SILENCE_S) else None
-    except EOFError:
-        results = None
-    for child in children:
-        child.join(30 if results else 0)
-        if child.is_alive():
-            child.kill()
-    if not results:
-        print("ops_host_time.py: a rank failed, or said nothing", file=sys.stderr)
-        return 2
+    results = {}
+    error = run_ranks(
+        run_rank, 2, (arfusion.unique_id(), on_host), lambda rank, message: results.update(message), SILENCE_S
+    )
+    if error:
+        return fail(error)
     print(f"{'operator':26} {'call':>8} {'python':>8}   µs")
     for name, result in results.items():
         print(f"{name:26} {result['call_us']:8.2f} {result['python_us']:8.2f}")
@@ -131,8 +115,7 @@ def main():
         print(f"the slowest takes {slowest:.2f} µs, goal: less than {GOAL_US}")
     if arguments.output:
         with open(arguments.output, "w", encoding="utf-8") as output:
-            json.dump(document, output, indent=1)
-            output.write("\n")
+            write_document(document, output)
     return 0
 
 

@@ -12,30 +12,15 @@ elapsed times the smallest counts. Multicast is off. Written for PyTorch 2.11. E
 measured before it is written all the same.
 """
 import argparse
-import json
-import multiprocessing
-import multiprocessing.connection
 import os
-import socket
-import subprocess
 import sys
+
+from bench_ranks import NO_MULTICAST, SPAWN, fail, free_port, number_list, percentile, repository_commit
+from bench_ranks import run_ranks, write_document
 
 LAUNCHES, REPLAYS, WARM_UP = 20, 20, 2
 SILENCE_S = 150  # FlashInfer may have to compile its kernels first
 EPS = 1e-5
-NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-
-
-def fail(text):
-    print(f"perf_peers.py: {text}", file=sys.stderr)
-    return 2
-
-
-def percentile(ordered, fraction):
-    position = fraction * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 # ---------------------------------------------------------------- a rank
@@ -198,6 +183,7 @@ def open_flashinfer(dist, rank, nranks, max_tokens, max_hidden):
 
 
 def run_rank(rank, nranks, port, barrier, sizes, pipe):
+    """What rank 0 sends: the machine as a dict, then (tokens, hidden, times) for each size. All send None at last."""
     import torch
     import torch.distributed as dist
 
@@ -223,8 +209,7 @@ def run_rank(rank, nranks, port, barrier, sizes, pipe):
         times = measure_size(torch, dist, barrier, peers, tokens, hidden)
         if rank == 0:
             pipe.send((tokens, hidden, times))
-    if rank == 0:
-        pipe.send(None)
+    pipe.send(None)
     barrier.wait(SILENCE_S)
     dist.destroy_process_group()
 
@@ -232,75 +217,26 @@ def run_rank(rank, nranks, port, barrier, sizes, pipe):
 # ---------------------------------------------------------------- the parent
 
 
-def repository_commit():
-    command = ["git", "-C", os.path.dirname(os.path.abspath(__file__)), "rev-parse", "--short=12", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+class Listener:
+    """Makes the document of what rank 0 sends."""
 
+    def __init__(self, nranks):
+        self.nranks, self.commit, self.document = nranks, repository_commit(), {"machine": {}, "measurements": []}
 
-def listen(pipe, children, document, nranks):
-    """Takes what rank 0 sends. None, or what went wrong."""
-    commit = repository_commit()
-    watched = [pipe] + [child.sentinel for child in children]
-    while True:
-        ready = multiprocessing.connection.wait(watched, SILENCE_S)
-        if not ready:
-            return f"no answer for {SILENCE_S} s"
-        if pipe not in ready:
-            dead = next(rank for rank, child in enumerate(children) if child.sentinel in ready)
-            children[dead].join()
-            return f"rank {dead} ended with code {children[dead].exitcode}"
-        try:
-            message = pipe.recv()
-        except EOFError:
-            return "rank 0 ended early"
-        if message is None:
-            return None
+    def take(self, rank, message):
         if isinstance(message, dict):
-            document["machine"] = message
-            continue
+            self.document["machine"] = message
+            return
         tokens, hidden, times = message
         for path, (pdl, us) in times.items():
-            document["measurements"].append({
-                "tokens": tokens, "hidden": hidden, "ranks": nranks, "dtype": "bf16", "pattern": "residual_rmsnorm",
-                "quant": "none", "path": path, "launch": "graph", "pdl": pdl, "median_us": percentile(us, 0.5),
-                "p10_us": percentile(us, 0.1), "p90_us": percentile(us, 0.9), "commit": commit,
+            self.document["measurements"].append({
+                "tokens": tokens, "hidden": hidden, "ranks": self.nranks, "dtype": "bf16",
+                "pattern": "residual_rmsnorm", "quant": "none", "path": path, "launch": "graph", "pdl": pdl,
+                "median_us": percentile(us, 0.5), "p10_us": percentile(us, 0.1), "p90_us": percentile(us, 0.9),
+                "commit": self.commit,
             })  # fmt: skip
         medians = ", ".join(f"{path} {percentile(us, 0.5):.2f}" for path, (_, us) in times.items())
         print(f"{tokens} x {hidden}: {medians}", flush=True)
-
-
-def run_ranks(nranks, sizes, document):
-    """None, or what went wrong."""
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(nranks)
-    receiver, sender = context.Pipe(duplex=False)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    children = [
-        context.Process(target=run_rank, args=(rank, nranks, port, barrier, sizes, sender if rank == 0 else None))
-        for rank in range(nranks)
-    ]
-    for child in children:
-        child.start()
-    sender.close()
-    error = listen(receiver, children, document, nranks)
-    for child in children:
-        child.join(0 if error else 30)
-        if child.is_alive():
-            child.kill()
-            child.join()
-    return error
-
-
-def number_list(text):
-    numbers = [int(part) for part in text.split(",")]
-    if min(numbers) < 1:
-        raise ValueError
-    return numbers
 
 
 def main():
@@ -318,18 +254,18 @@ def main():
         return fail(f"PyTorch is needed: {error}")
     if torch.cuda.device_count() < arguments.ranks:
         return fail(f"{arguments.ranks} ranks, but {torch.cuda.device_count()} GPUs")
-    document = {"machine": {}, "measurements": []}
     try:
         output = open(arguments.output, "a", encoding="utf-8")  # before anything is measured; what is there stays
     except OSError as problem:
         return fail(f"{arguments.output}: {problem.strerror}")
-    error = run_ranks(arguments.ranks, [(t, h) for h in arguments.hidden for t in arguments.tokens], document)
+    listener, ranks = Listener(arguments.ranks), arguments.ranks
+    sizes = [(t, h) for h in arguments.hidden for t in arguments.tokens]
+    error = run_ranks(run_rank, ranks, (ranks, free_port(), SPAWN.Barrier(ranks), sizes), listener.take, SILENCE_S)
     try:
         with output:
-            if document["measurements"]:
+            if listener.document["measurements"]:
                 output.truncate(0)
-                json.dump(document, output, indent=1)
-                output.write("\n")
+                write_document(listener.document, output)
     except OSError as problem:
         return fail(f"{arguments.output}: {problem.strerror}")
     return fail(error) if error else 0
