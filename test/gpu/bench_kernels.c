@@ -12,6 +12,7 @@
 #define LAUNCHES 20
 #define REPLAYS 20
 #define WARM_UP 3
+#define LARGEST_BYTES ((int64_t)8192 * 8192 * 2)
 
 static int compare(const void* a, const void* b) {
   const double x = *(const double*)a, y = *(const double*)b;
@@ -81,35 +82,14 @@ static double host_us(struct world* w, const struct kernel_op* ops, int epilogue
   return times[100];
 }
 
-int main(int argc, char** argv) {
-  static const int64_t sizes[][2] = {{1, 4096},   {8, 4096},   {32, 4096},   {128, 4096},  {512, 4096},  {1, 7168},
-                                     {32, 7168},  {128, 7168}, {512, 7168},  {4096, 7168}, {8192, 7168}, {1, 8192},
-                                     {128, 8192}, {8192, 8192}, {1, 16384},  {128, 16384}};
-  const size_t bytes = (size_t)8192 * 8192 * 2;
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  const int gpus = world_gpus();
-  if (gpus == 0) {
-    printf("no GPU\n");
-    return 77;
-  }
-  world_enable_peers(gpus);
-  int multiprocessors;
-  CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  const int max_blocks = argc > 1 ? atoi(argv[1]) : (multiprocessors - multiprocessors / 8) * gpus / 2;
-  const int64_t slot = argc > 2 ? (int64_t)atoi(argv[2]) << 20 : (int64_t)bytes;
-  struct world w;
-  world_make(&w, 2, gpus, slot, max_blocks, 20ull * 1000 * 1000 * 1000);
-  for (int r = 0; r < 2 && argc <= 1 && gpus == 2; ++r) {
-    w.comm[r].max_blocks_of_few_tokens = multiprocessors - multiprocessors / 32;
-  }
-  struct kernel_op ops[2];
-  memset(ops, 0, sizeof ops);
+/* An operation of each rank, but for its size. */
+static void make_ops(const struct world* w, struct kernel_op* ops) {
   for (int r = 0; r < 2; ++r) {
     void* buffers[5];
-    CHECK(cudaSetDevice(w.device[r]));
+    CHECK(cudaSetDevice(w->device[r]));
     for (int i = 0; i < 5; ++i) {
-      CHECK(cudaMalloc(&buffers[i], bytes));
-      CHECK(cudaMemset(buffers[i], 0x3c, bytes));
+      CHECK(cudaMalloc(&buffers[i], LARGEST_BYTES));
+      CHECK(cudaMemset(buffers[i], 0x3c, LARGEST_BYTES));
     }
     ops[r] = (struct kernel_op){.pattern = arfusionPatternResidualRmsNorm,
                                 .dtype = arfusionBfloat16,
@@ -123,21 +103,50 @@ int main(int argc, char** argv) {
                                 .eps = 1e-5f};
     CHECK(cudaDeviceSynchronize());
   }
+}
+
+static void print_times(struct world* w, int64_t tokens, int64_t hidden, struct kernel_op* ops) {
+  for (int r = 0; r < 2; ++r) {
+    struct kernel_op* op = &ops[r];
+    op->tokens = tokens;
+    op->hidden = hidden;
+    op->input_stride = op->residual_in_stride = op->residual_out_stride = op->norm_out_stride = op->hidden;
+  }
+  printf("%5lld x %5lld                   ", (long long)tokens, (long long)hidden);
+  for (int a = arfusionAlgoOneshotLamport; a <= arfusionAlgoTwoshot; ++a)
+    printf("  %14.2f", graph_us(w, (arfusionAlgorithm_t)a, ops));
+  printf("\n");
+  fflush(stdout);
+}
+
+int main(int argc, char** argv) {
+  static const int64_t sizes[][2] = {{1, 4096},   {8, 4096},   {32, 4096},   {128, 4096},  {512, 4096},  {1, 7168},
+                                     {32, 7168},  {128, 7168}, {512, 7168},  {4096, 7168}, {8192, 7168}, {1, 8192},
+                                     {128, 8192}, {8192, 8192}, {1, 16384},  {128, 16384}};
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  const int gpus = world_gpus();
+  if (gpus == 0) {
+    printf("no GPU\n");
+    return 77;
+  }
+  world_enable_peers(gpus);
+  int multiprocessors;
+  CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+  const int max_blocks = argc > 1 ? atoi(argv[1]) : (multiprocessors - multiprocessors / 8) * gpus / 2;
+  const int64_t slot = argc > 2 ? (int64_t)atoi(argv[2]) << 20 : LARGEST_BYTES;
+  struct world w;
+  world_make(&w, 2, gpus, slot, max_blocks, 20ull * 1000 * 1000 * 1000);
+  for (int r = 0; r < 2 && argc <= 1 && gpus == 2; ++r) {
+    w.comm[r].max_blocks_of_few_tokens = multiprocessors - multiprocessors / 32;
+  }
+  struct kernel_op ops[2];
+  make_ops(&w, ops);
   printf("%d GPUs, %d blocks at most; us:          one-shot Lamport   one-shot sync        two-shot\n", gpus,
          max_blocks);
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
-    for (int r = 0; r < 2; ++r) {
-      struct kernel_op* op = &ops[r];
-      op->tokens = sizes[i][0];
-      op->hidden = sizes[i][1];
-      op->input_stride = op->residual_in_stride = op->residual_out_stride = op->norm_out_stride = op->hidden;
+    if (kernel_slot_bytes(sizes[i][0], sizes[i][1], arfusionBfloat16) <= slot) {
+      print_times(&w, sizes[i][0], sizes[i][1], ops);
     }
-    if (kernel_slot_bytes(ops[0].tokens, ops[0].hidden, ops[0].dtype) > slot) continue;
-    printf("%5lld x %5lld                   ", (long long)ops[0].tokens, (long long)ops[0].hidden);
-    for (int a = arfusionAlgoOneshotLamport; a <= arfusionAlgoTwoshot; ++a)
-      printf("  %14.2f", graph_us(&w, (arfusionAlgorithm_t)a, ops));
-    printf("\n");
-    fflush(stdout);
   }
   for (int r = 0; r < 2; ++r) {
     ops[r].tokens = 1;

@@ -176,6 +176,75 @@ static inline void* plan_draw_written(struct plan* plan, const struct kernel_op*
   return before->tokens * before->hidden >= elements && (plan->chained || plan_draw(plan, 2)) ? out : NULL;
 }
 
+/* The parts of plan_local, which draws them in this order; 0: the arena is full. */
+static inline int plan_local_input(struct plan* plan, int rank, const struct plan_shape* s,
+                                   const struct kernel_op* before, enum plan_values values, struct kernel_op* op) {
+  op->input_stride = plan_draw_stride(plan, s);
+  if (before && s->pattern == arfusionPatternAllReduce) {
+    op->input = plan_draw_written(plan, before, before->norm_out, before->norm_out_stride, s->dtype, s->hidden);
+  }
+  if (!op->input) {
+    op->input = plan_place_rows(plan, rank, s, op->input_stride, plan_draw_skew(plan, s->dtype), 1, values);
+  }
+  return op->input != NULL;
+}
+
+static inline int plan_local_residual(struct plan* plan, int rank, const struct plan_shape* s,
+                                      const struct kernel_op* before, enum plan_values values, struct kernel_op* op) {
+  op->residual_in_stride = s->hidden;
+  if (before) {
+    op->residual_in = plan_draw_written(plan, before, before->residual_out, before->residual_out_stride, s->dtype,
+                                        s->tokens * s->hidden);
+  }
+  if (!op->residual_in) {
+    op->residual_in_stride = plan_draw_stride(plan, s);
+    op->residual_in =
+        plan_place_rows(plan, rank, s, op->residual_in_stride, plan_draw_skew(plan, s->dtype), 1, values);
+  }
+  return op->residual_in != NULL;
+}
+
+static inline int plan_local_gamma(struct plan* plan, int rank, const struct plan_shape* s,
+                                   const struct kernel_op* before, struct kernel_op* op) {
+  if (before) {
+    op->gamma = plan_draw_written(plan, before, before->norm_out, before->norm_out_stride, op->gamma_dtype, s->hidden);
+  }
+  if (op->gamma) return 1;
+  const int64_t bytes = s->hidden * kernel_element_size(op->gamma_dtype);
+  void* gamma = plan_place(plan, rank, bytes, plan_draw_skew(plan, op->gamma_dtype));
+  if (!gamma) return 0;
+  plan_fill(plan, gamma, s->hidden, op->gamma_dtype, PLAN_PLAIN);
+  op->gamma = gamma;
+  return 1;
+}
+
+static inline int plan_local_norm_out(struct plan* plan, int rank, const struct plan_shape* s,
+                                      enum plan_values values, struct kernel_op* op) {
+  op->norm_out_stride = op->input_stride;
+  op->norm_out = (void*)op->input;
+  if (plan_draw(plan, 3)) {
+    op->norm_out_stride = plan_draw_stride(plan, s);
+    op->norm_out = plan_place_rows(plan, rank, s, op->norm_out_stride, plan_draw_skew(plan, s->dtype), 0, values);
+  }
+  return op->norm_out != NULL;
+}
+
+static inline int plan_local_residual_out(struct plan* plan, int rank, const struct plan_shape* s,
+                                          enum plan_values values, struct kernel_op* op) {
+  const uint32_t place = plan_draw(plan, 4);
+  op->residual_out_stride = op->residual_in_stride;
+  op->residual_out = (void*)op->residual_in;
+  if (place == 1 && op->norm_out != op->input) {
+    op->residual_out_stride = op->input_stride;
+    op->residual_out = (void*)op->input;
+  } else if (!op->residual_out || place) {
+    op->residual_out_stride = plan_draw_stride(plan, s);
+    op->residual_out =
+        plan_place_rows(plan, rank, s, op->residual_out_stride, plan_draw_skew(plan, s->dtype), 0, values);
+  }
+  return op->residual_out != NULL;
+}
+
 /* One operation on one rank, with everything local drawn. 0: the arena is full. */
 static inline int plan_local(struct plan* plan, int rank, const struct plan_shape* s, const struct plan_quant* q,
                              arfusionDataType_t gamma_dtype, enum plan_values values) {
@@ -188,15 +257,8 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
   op->hidden = s->hidden;
   op->flags = plan_draw(plan, 4); /* dependent launch, early trigger */
   if (plan->chained) op->flags = ARFUSION_FLAG_DEPENDENT_LAUNCH | ARFUSION_FLAG_EARLY_TRIGGER;
-  op->input_stride = plan_draw_stride(plan, s);
   const struct kernel_op* before = plan->count > plan->first ? &plan->planned[plan->count - 1].op[rank] : NULL;
-  if (before && s->pattern == arfusionPatternAllReduce) {
-    op->input = plan_draw_written(plan, before, before->norm_out, before->norm_out_stride, s->dtype, s->hidden);
-  }
-  if (!op->input) {
-    op->input = plan_place_rows(plan, rank, s, op->input_stride, plan_draw_skew(plan, s->dtype), 1, values);
-  }
-  if (!op->input) return 0;
+  if (!plan_local_input(plan, rank, s, before, values, op)) return 0;
   if (s->pattern == arfusionPatternAllReduce) {
     op->allreduce_out = plan_draw(plan, 2)
                             ? (void*)op->input
@@ -205,57 +267,12 @@ static inline int plan_local(struct plan* plan, int rank, const struct plan_shap
   }
   op->eps = plan_draw(plan, 2) ? 1e-5f : 1e-6f;
   op->weight_bias = (float)plan_draw(plan, 2);
-  if (plan_draw(plan, 4)) {
-    op->residual_in_stride = s->hidden;
-    if (before) {
-      op->residual_in = plan_draw_written(plan, before, before->residual_out, before->residual_out_stride, s->dtype,
-                                          s->tokens * s->hidden);
-    }
-    if (!op->residual_in) {
-      op->residual_in_stride = plan_draw_stride(plan, s);
-      op->residual_in =
-          plan_place_rows(plan, rank, s, op->residual_in_stride, plan_draw_skew(plan, s->dtype), 1, values);
-    }
-    if (!op->residual_in) return 0;
-  }
+  if (plan_draw(plan, 4) && !plan_local_residual(plan, rank, s, before, values, op)) return 0;
   if (q->kind != arfusionQuantNone && !plan_local_quant(plan, rank, s, q, op)) return 0;
   const uint32_t outputs = op->quant_out ? plan_draw(plan, 4) : 1 + plan_draw(plan, 3);
-  if (outputs & 1 || op->quant_out) {
-    const int64_t gamma_size = kernel_element_size(gamma_dtype);
-    if (before) {
-      op->gamma = plan_draw_written(plan, before, before->norm_out, before->norm_out_stride, gamma_dtype, s->hidden);
-    }
-    if (!op->gamma) {
-      void* gamma = plan_place(plan, rank, s->hidden * gamma_size, plan_draw_skew(plan, gamma_dtype));
-      if (!gamma) return 0;
-      plan_fill(plan, gamma, s->hidden, gamma_dtype, PLAN_PLAIN);
-      op->gamma = gamma;
-    }
-  }
-  if (outputs & 1) {
-    op->norm_out_stride = op->input_stride;
-    op->norm_out = (void*)op->input;
-    if (plan_draw(plan, 3)) {
-      op->norm_out_stride = plan_draw_stride(plan, s);
-      op->norm_out = plan_place_rows(plan, rank, s, op->norm_out_stride, plan_draw_skew(plan, s->dtype), 0, values);
-    }
-    if (!op->norm_out) return 0;
-  }
-  if (outputs & 2) {
-    const uint32_t place = plan_draw(plan, 4);
-    op->residual_out_stride = op->residual_in_stride;
-    op->residual_out = (void*)op->residual_in;
-    if (place == 1 && op->norm_out != op->input) {
-      op->residual_out_stride = op->input_stride;
-      op->residual_out = (void*)op->input;
-    } else if (!op->residual_out || place) {
-      op->residual_out_stride = plan_draw_stride(plan, s);
-      op->residual_out =
-          plan_place_rows(plan, rank, s, op->residual_out_stride, plan_draw_skew(plan, s->dtype), 0, values);
-    }
-    if (!op->residual_out) return 0;
-  }
-  return 1;
+  if ((outputs & 1 || op->quant_out) && !plan_local_gamma(plan, rank, s, before, op)) return 0;
+  if (outputs & 1 && !plan_local_norm_out(plan, rank, s, values, op)) return 0;
+  return !(outputs & 2) || plan_local_residual_out(plan, rank, s, values, op);
 }
 
 /* An operation of this shape. 0: there is no room for another one. */
