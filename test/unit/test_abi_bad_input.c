@@ -285,20 +285,18 @@ static void wrong_local_fields_are_errors_that_name_them(void** state) {
   for (size_t i = 0; i < sizeof wrong_local / sizeof wrong_local[0]; ++i) check_wrong(&wrong_local[i], 0);
 }
 
-static void null_arguments_are_errors_that_name_them(void** state) {
-  (void)state;
-  arfusionRoute_t route = {.size = sizeof route};
-  arfusionRequest_t request = {.size = sizeof request, .hidden = 64};
-  arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap, .nranks = 1};
-  arfusionProperties_t properties = {.size = sizeof properties};
-  arfusionUniqueId_t id;
-  arfusionResult_t result;
-  void* comm = NULL;
-  int ndev;
-  plugin->getUniqueId(ctx, &id);
 #define IS_ERROR(call, words)                                    \
   assert_int_equal(plugin->call, arfusionInvalidArgument);       \
   assert_true(support_text_has(plugin->getLastError(), words))
+
+static void null_arguments_of_a_context_are_errors_that_name_them(void** state) {
+  (void)state;
+  arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap, .nranks = 1};
+  arfusionProperties_t properties = {.size = sizeof properties};
+  arfusionUniqueId_t id;
+  void* comm = NULL;
+  int ndev;
+  plugin->getUniqueId(ctx, &id);
   IS_ERROR(init(NULL, support_logger), "ctx is NULL");
   IS_ERROR(devices(NULL, &ndev), "ctx is NULL");
   IS_ERROR(devices(ctx, NULL), "ndev is NULL");
@@ -322,6 +320,17 @@ static void null_arguments_are_errors_that_name_them(void** state) {
   IS_ERROR(commInit(ctx, 0, NULL, &bootstrap, NULL), "comm is NULL");
   IS_ERROR(commInitAll(NULL, 1, NULL, NULL, &comm), "ctx is NULL");
   IS_ERROR(commInitAll(ctx, 1, NULL, NULL, NULL), "comms is NULL");
+  IS_ERROR(finalize(NULL), "ctx is NULL");
+  assert_null(comm);
+  assert_null(plugin->regBuffer);
+  assert_null(plugin->deregBuffer);
+}
+
+static void null_arguments_of_a_communicator_are_errors_that_name_them(void** state) {
+  (void)state;
+  arfusionRoute_t route = {.size = sizeof route};
+  arfusionRequest_t request = {.size = sizeof request, .hidden = 64};
+  arfusionResult_t result;
   IS_ERROR(route(NULL, &request, &route), "comm is NULL");
   IS_ERROR(route(comms[0], NULL, &route), "request is NULL");
   IS_ERROR(route(comms[0], &request, NULL), "route is NULL");
@@ -339,15 +348,11 @@ static void null_arguments_are_errors_that_name_them(void** state) {
   IS_ERROR(commGetStats(comms[0], NULL), "stats is NULL");
   IS_ERROR(commGetWorkspace(NULL, &(arfusionWorkspace_t){.size = sizeof(arfusionWorkspace_t)}), "comm is NULL");
   IS_ERROR(commGetWorkspace(comms[0], NULL), "workspace is NULL");
-  IS_ERROR(finalize(NULL), "ctx is NULL");
-#undef IS_ERROR
-  assert_null(comm);
-  assert_null(plugin->regBuffer);
-  assert_null(plugin->deregBuffer);
   assert_int_equal(plugin->commGetAsyncError(comms[0], &result, NULL, 0), arfusionSuccess);
   assert_int_equal(result, arfusionSuccess);
   assert_true(support_operation_all(comms, NRANKS));
 }
+#undef IS_ERROR
 
 /* ---------------------------------------------------------------- turned down */
 
@@ -584,7 +589,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(wrong_agreed_fields_are_errors_that_name_them),
       cmocka_unit_test(wrong_local_fields_are_errors_that_name_them),
-      cmocka_unit_test(null_arguments_are_errors_that_name_them),
+      cmocka_unit_test(null_arguments_of_a_context_are_errors_that_name_them),
+      cmocka_unit_test(null_arguments_of_a_communicator_are_errors_that_name_them),
       cmocka_unit_test(what_is_turned_down_says_why_and_leaves_all_as_it_was),
       cmocka_unit_test(the_epilogue_refuses_what_it_cannot_do),
       cmocka_unit_test(what_is_allowed_is_done_and_nothing_else_is_touched),

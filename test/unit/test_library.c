@@ -177,24 +177,17 @@ static void communicators_over_the_callers_all_gather(void** state) {
 
 /* ---------------------------------------------------------------- bad input */
 
-static arfusionResult_t bad_arguments(int unused, void* argument, struct support_outcome* outcome) {
-  arfusionComm_t comms[2], none = NULL;
-  arfusionUniqueId_t id;
-  arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap, .nranks = 2};
-  arfusionConfig_t config = small;
-  arfusionRequest_t request = {.size = sizeof request};
-  arfusionProperties_t properties = {.size = sizeof properties};
-  arfusionResult_t result;
-  int number;
-  (void)unused;
-  (void)argument;
-  (void)outcome;
-  CHECK(arfusionCommDestroy(NULL) == arfusionSuccess);
-  CHECK(arfusionGetUniqueId(&id) == arfusionSuccess);
-  CHECK(arfusionCommInitAll(comms, 2, NULL, &small) == arfusionSuccess);
 #define IS_ERROR(call, words)                           \
   CHECK((call) == arfusionInvalidArgument);             \
   CHECK(support_text_has(arfusionGetLastError(), words))
+
+static arfusionResult_t bad_arguments_of_making_one(void) {
+  arfusionComm_t none = NULL;
+  arfusionUniqueId_t id;
+  arfusionBootstrap_t bootstrap = {.size = sizeof bootstrap, .nranks = 2};
+  arfusionConfig_t config = small;
+  arfusionProperties_t properties = {.size = sizeof properties};
+  CHECK(arfusionGetUniqueId(&id) == arfusionSuccess);
   IS_ERROR(arfusionGetDeviceCount(NULL), "ndev is NULL");
   IS_ERROR(arfusionGetProperties(0, NULL), "props is NULL");
   IS_ERROR(arfusionGetProperties(9, &properties), "dev is 9");
@@ -219,30 +212,49 @@ static arfusionResult_t bad_arguments(int unused, void* argument, struct support
   IS_ERROR(arfusionCommInitAll(&none, 1, NULL, &config), "config.maxTokens is -5");
   config.size = 3;
   IS_ERROR(arfusionCommInitAll(&none, 1, NULL, &config), "config.size is 3|32");
+  CHECK(!none);
+  return arfusionSuccess;
+}
+
+static arfusionResult_t bad_arguments_of_using_one(arfusionComm_t comm) {
+  arfusionRequest_t request = {.size = sizeof request};
+  arfusionResult_t result;
+  int number;
+  CHECK(arfusionCommDestroy(NULL) == arfusionSuccess);
   IS_ERROR(arfusionCommAbort(NULL), "comm is NULL");
   IS_ERROR(arfusionCommGetAsyncError(NULL, &result, NULL, 0), "comm is NULL");
-  IS_ERROR(arfusionCommGetAsyncError(comms[0], NULL, NULL, 0), "result is NULL");
+  IS_ERROR(arfusionCommGetAsyncError(comm, NULL, NULL, 0), "result is NULL");
   IS_ERROR(arfusionCommCount(NULL, &number), "comm is NULL");
-  IS_ERROR(arfusionCommCount(comms[0], NULL), "nranks is NULL");
+  IS_ERROR(arfusionCommCount(comm, NULL), "nranks is NULL");
   IS_ERROR(arfusionCommUserRank(NULL, &number), "comm is NULL");
-  IS_ERROR(arfusionCommUserRank(comms[0], NULL), "rank is NULL");
+  IS_ERROR(arfusionCommUserRank(comm, NULL), "rank is NULL");
   IS_ERROR(arfusionCommDevice(NULL, &number), "comm is NULL");
-  IS_ERROR(arfusionCommDevice(comms[0], NULL), "dev is NULL");
+  IS_ERROR(arfusionCommDevice(comm, NULL), "dev is NULL");
   IS_ERROR(arfusionCommGetCapacity(NULL, NULL), "comm is NULL");
-  IS_ERROR(arfusionCommGetCapacity(comms[0], NULL), "capacity is NULL");
+  IS_ERROR(arfusionCommGetCapacity(comm, NULL), "capacity is NULL");
   IS_ERROR(arfusionCommGetStats(NULL, NULL), "comm is NULL");
-  IS_ERROR(arfusionCommGetStats(comms[0], NULL), "stats is NULL");
+  IS_ERROR(arfusionCommGetStats(comm, NULL), "stats is NULL");
   IS_ERROR(arfusionCommGetWorkspaceMetadata(NULL, 0, NULL), "comm is NULL");
-  IS_ERROR(arfusionCommGetWorkspaceMetadata(comms[0], 0, NULL), "metadata is NULL");
+  IS_ERROR(arfusionCommGetWorkspaceMetadata(comm, 0, NULL), "metadata is NULL");
   IS_ERROR(arfusionCommGetWorkspace(NULL, NULL), "comm is NULL");
-  IS_ERROR(arfusionCommGetWorkspace(comms[0], NULL), "workspace is NULL");
+  IS_ERROR(arfusionCommGetWorkspace(comm, NULL), "workspace is NULL");
   IS_ERROR(arfusionAllReduce(NULL, &request, NULL, NULL), "comm is NULL");
-  IS_ERROR(arfusionAllReduce(comms[0], NULL, NULL, NULL), "request is NULL");
-  IS_ERROR(arfusionAllReduce(comms[0], &request, NULL, NULL), "request.hidden is 0");
+  IS_ERROR(arfusionAllReduce(comm, NULL, NULL, NULL), "request is NULL");
+  IS_ERROR(arfusionAllReduce(comm, &request, NULL, NULL), "request.hidden is 0");
   IS_ERROR(arfusionEpilogue(NULL, &request, NULL), "comm is NULL");
-  IS_ERROR(arfusionEpilogue(comms[0], &request, NULL), "request.hidden is 0");
+  IS_ERROR(arfusionEpilogue(comm, &request, NULL), "request.hidden is 0");
+  return arfusionSuccess;
+}
 #undef IS_ERROR
-  CHECK(!none);
+
+static arfusionResult_t bad_arguments(int unused, void* argument, struct support_outcome* outcome) {
+  arfusionComm_t comms[2];
+  (void)unused;
+  (void)argument;
+  (void)outcome;
+  CHECK(arfusionCommInitAll(comms, 2, NULL, &small) == arfusionSuccess);
+  CHECK(bad_arguments_of_making_one() == arfusionSuccess);
+  CHECK(bad_arguments_of_using_one(comms[0]) == arfusionSuccess);
   CHECK(operations_right(comms, 2));
   for (int r = 0; r < 2; ++r) arfusionCommDestroy(comms[r]);
   return arfusionSuccess;

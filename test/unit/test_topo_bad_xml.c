@@ -26,6 +26,12 @@ typedef int (*reader)(const char* data, size_t bytes, const char* name, struct t
 #define MATRIX(n, text) \
   "<topology version=\"2.0\"><distances2 name=\"NVLinkBandwidth\" nbobjs=\"" n "\">" text "</distances2></topology>"
 
+#define HWLOC_GPU(more) \
+  "<object type=\"PCIDev\" " more "pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] [10de:18be] a1\"/>"
+#define HWLOC_MATRIX(n, indexes, values)                                                                           \
+  "<topology>" HWLOC_GPU("gp_index=\"7\" ") "<distances2 name=\"NVLinkBandwidth\" nbobjs=\"" n "\"><indexes>" indexes \
+  "</indexes><u64values>" values "</u64values></distances2></topology>"
+
 /* ---------------------------------------------------------------- errors */
 
 struct bad {
@@ -134,62 +140,46 @@ struct odd {
   int ngpus;
 };
 
+static const struct odd odd_cases[] = {
+    {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", "\n" LINK("0000:01:00.0", "4")) END_CPU, "nvlink.self", 2,
+     "GPU 0000:01:00.0 has 4 NVLinks to itself", 1},
+    {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", LINK("0000:09:00.0", "4")) END_CPU, "nvlink.target", 0,
+     "4 NVLinks to 0000:09:00.0, which is not there", 1},
+    {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "0")) GPU("0000:02:00.0", "") END_CPU,
+     "nvlink.count", 1, "count=\"0\"", 2},
+    {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "-1")) GPU("0000:02:00.0", "") END_CPU,
+     "nvlink.count", 1, "count=\"-1\"", 2},
+    {topo_read_nccl_xml_buffer,
+     CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "1000000000")) GPU("0000:02:00.0", "") END_CPU, "nvlink.count", 1,
+     "count=\"1000000000\"", 2},
+    {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "4x")) GPU("0000:02:00.0", "") END_CPU,
+     "nvlink.count", 1, "count=\"4x\"", 2},
+    {topo_read_nccl_xml_buffer,
+     CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "4")) GPU("0000:02:00.0", LINK("0000:01:00.0", "2")) END_CPU,
+     "nvlink.lopsided", 0, "has 4 NVLinks to GPU 0000:02:00.0, which has 2 back", 2},
+    {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", "") GPU("0:01:00.0", "") END_CPU, "xml.duplicate", 2,
+     "0000:01:00.0 stands here again", 1},
+    {topo_read_nccl_xml_buffer, CPU "</cpu>\n<cpu numaid=\"0\">" END_CPU, "xml.duplicate", 2, "NUMA node 0", 0},
+    {topo_read_nccl_xml_buffer, CPU "<frob/>" END_CPU, "xml.element", 1, "<frob> in <cpu>", 0},
+    {topo_read_nccl_xml_buffer, CPU "<pci busid=\"0000:01:00.0\" link_width=\"many\"/>" END_CPU, "xml.value", 1,
+     "link_width=\"many\"", 0},
+    {topo_read_nccl_xml_buffer, CPU "<pci busid=\"0000:01:00.0\" link_speed=\"fast\"/>" END_CPU, "xml.value", 1,
+     "link_speed=\"fast\"", 0},
+    {topo_read_nccl_xml_buffer, "<system><cpu affinity=\"xyz\"/></system>", "xml.value", 1, "affinity=\"xyz\"", 0},
+    {topo_read_hwloc_xml_buffer, "<topology>" HWLOC_GPU("") "\n" HWLOC_GPU("") "</topology>", "xml.duplicate", 2,
+     "0000:01:00.0 stands here again", 1},
+    {topo_read_hwloc_xml_buffer, HWLOC_MATRIX("1", "7", "25000"), "nvlink.self", 0, "to itself", 1},
+    {topo_read_hwloc_xml_buffer, HWLOC_MATRIX("2", "7 8", "0 25000 0 0"), "nvlink.target", 0,
+     "not a GPU, a switch or a CPU", 1},
+    {topo_read_hwloc_xml_buffer, HWLOC_MATRIX("2", "7 8", "0 1234 0 0"), "nvlink.count", 0, "1234 MB/s", 1},
+};
+
 static void test_findings(void** state) {
   (void)state;
-  const struct odd cases[] = {
-      {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", "\n" LINK("0000:01:00.0", "4")) END_CPU, "nvlink.self", 2,
-       "GPU 0000:01:00.0 has 4 NVLinks to itself", 1},
-      {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", LINK("0000:09:00.0", "4")) END_CPU, "nvlink.target", 0,
-       "4 NVLinks to 0000:09:00.0, which is not there", 1},
-      {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "0")) GPU("0000:02:00.0", "") END_CPU,
-       "nvlink.count", 1, "count=\"0\"", 2},
-      {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "-1")) GPU("0000:02:00.0", "") END_CPU,
-       "nvlink.count", 1, "count=\"-1\"", 2},
-      {topo_read_nccl_xml_buffer,
-       CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "1000000000")) GPU("0000:02:00.0", "") END_CPU, "nvlink.count", 1,
-       "count=\"1000000000\"", 2},
-      {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "4x")) GPU("0000:02:00.0", "") END_CPU,
-       "nvlink.count", 1, "count=\"4x\"", 2},
-      {topo_read_nccl_xml_buffer,
-       CPU GPU("0000:01:00.0", LINK("0000:02:00.0", "4")) GPU("0000:02:00.0", LINK("0000:01:00.0", "2")) END_CPU,
-       "nvlink.lopsided", 0, "has 4 NVLinks to GPU 0000:02:00.0, which has 2 back", 2},
-      {topo_read_nccl_xml_buffer, CPU GPU("0000:01:00.0", "") GPU("0:01:00.0", "") END_CPU, "xml.duplicate", 2,
-       "0000:01:00.0 stands here again", 1},
-      {topo_read_nccl_xml_buffer, CPU "</cpu>\n<cpu numaid=\"0\">" END_CPU, "xml.duplicate", 2, "NUMA node 0", 0},
-      {topo_read_nccl_xml_buffer, CPU "<frob/>" END_CPU, "xml.element", 1, "<frob> in <cpu>", 0},
-      {topo_read_nccl_xml_buffer, CPU "<pci busid=\"0000:01:00.0\" link_width=\"many\"/>" END_CPU, "xml.value", 1,
-       "link_width=\"many\"", 0},
-      {topo_read_nccl_xml_buffer, CPU "<pci busid=\"0000:01:00.0\" link_speed=\"fast\"/>" END_CPU, "xml.value", 1,
-       "link_speed=\"fast\"", 0},
-      {topo_read_nccl_xml_buffer, "<system><cpu affinity=\"xyz\"/></system>", "xml.value", 1, "affinity=\"xyz\"", 0},
-      {topo_read_hwloc_xml_buffer,
-       "<topology><object type=\"PCIDev\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] [10de:18be] a1\"/>\n"
-       "<object type=\"PCIDev\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] [10de:18be] a1\"/></topology>",
-       "xml.duplicate", 2, "0000:01:00.0 stands here again", 1},
-      {topo_read_hwloc_xml_buffer,
-       "<topology><object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] "
-       "[10de:18be] "
-       "a1\"/><distances2 name=\"NVLinkBandwidth\" nbobjs=\"1\"><indexes>7</indexes><u64values>25000</u64values>"
-       "</distances2></topology>",
-       "nvlink.self", 0, "to itself", 1},
-      {topo_read_hwloc_xml_buffer,
-       "<topology><object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] "
-       "[10de:18be] "
-       "a1\"/><distances2 name=\"NVLinkBandwidth\" nbobjs=\"2\"><indexes>7 8</indexes><u64values>0 25000 0 "
-       "0</u64values>"
-       "</distances2></topology>",
-       "nvlink.target", 0, "not a GPU, a switch or a CPU", 1},
-      {topo_read_hwloc_xml_buffer,
-       "<topology><object type=\"PCIDev\" gp_index=\"7\" pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] "
-       "[10de:18be] "
-       "a1\"/><distances2 name=\"NVLinkBandwidth\" nbobjs=\"2\"><indexes>7 8</indexes><u64values>0 1234 0 0</u64values>"
-       "</distances2></topology>",
-       "nvlink.count", 0, "1234 MB/s", 1},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+  for (size_t i = 0; i < sizeof odd_cases / sizeof odd_cases[0]; ++i) {
     struct topo* topo = NULL;
     struct topo_error error;
-    const struct odd* odd = &cases[i];
+    const struct odd* odd = &odd_cases[i];
     if (odd->read(odd->data, strlen(odd->data), "odd.xml", &topo, &error)) fail_msg("case %zu: %s", i, error.text);
     if (topo->ngpus != odd->ngpus) fail_msg("case %zu has %d GPUs", i, topo->ngpus);
     int found = 0;
