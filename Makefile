@@ -10,6 +10,7 @@
 # make test-model  the kernels' protocols in Promela, checked by spin
 # make test-mutations  small bugs put into kernels and plugin, each of which must make a test fail
 # make fuzz      readers of files, messages and requests under libFuzzer (clang), FUZZ_SECONDS=60 each, two at a time
+# make test-long the last three, then installation and packages in a minimal Debian system; goes on if one fails
 # make resources registers, shared memory, stack and spills of every kernel; fails if one spills
 # make install   PREFIX=/usr/local DESTDIR= LIBDIR=$(PREFIX)/lib            make clean
 # make deb       Debian packages, in build/deb      make tarball   the same as make install, to unpack anywhere
@@ -128,7 +129,8 @@ NCCL_SUPPORT := $(call objects,test/nccl/support.c test/nccl/plan.c plugin/tools
 MPICC    := $(shell command -v mpicc 2>/dev/null)
 BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
 
-.PHONY: all deps demo test test-gpu test-torch test-emu test-model test-mutations bench fuzz resources clean programs
+.PHONY: all deps demo test test-gpu test-torch test-emu test-model test-mutations test-long bench fuzz resources clean \
+  programs
 .DELETE_ON_ERROR:
 .SECONDARY:
 all: $(PLUGIN) $(HOSTLIB) $(FRONT) $(BENCH) $(TOPO)
@@ -318,6 +320,9 @@ $(B)/fuzz/%: $(B)/fuzz/test/fuzz/%.c.o $(B)/fuzz/libfuzzed.a
 # reader.
 fuzz: $(FUZZERS)
 	@B=$(B)/fuzz SECONDS_EACH=$(FUZZ_SECONDS) bash test/fuzz/run.sh $(FUZZERS)
+
+test-long:
+	@MAKE="$(MAKE)" bash test/long.sh
 
 resources:
 	$(if $(NVCC),,$(error make resources needs nvcc))
