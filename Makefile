@@ -19,7 +19,7 @@
 #
 # Variables: CUDA_HOME NCCL_HOME NVCC_GENCODE BUILDDIR PYTHON; DEBUG=1 VERBOSE=1 WERROR=1 ASAN=1 UBSAN=1 TSAN=1; CUDA=0
 # builds for the host alone, in a BUILDDIR of its own; RACECHECK=1 what compute-sanitizer's racecheck can follow
-# (test/gpu/sanitize.sh).
+# (test/gpu/sanitize.sh). What was built with other flags is built again.
 
 ifneq ($(filter deps,$(MAKECMDGOALS)),)
 # What deps installs is looked for only after it has run: the other goals get a make of their own, one after the other.
@@ -141,7 +141,20 @@ $(B)/kind:
 	@mkdir -p $(@D)
 	@echo "$(KIND)" > $@
 
-$(B)/obj/%.c.o: %.c Makefile | $(B)/kind
+# The flags that objects were built with: with other flags they are built again. -Werror changes no object, so that a
+# folder which was built with it stays as it is without it.
+FLAGS_c    := $(CC) $(C_FLAGS)
+FLAGS_nvcc := $(NVCC) $(NVCC_FLAGS)
+FLAGS_emu   = $(CC) $(CXX) $(WARNINGS) $(EMU_FLAGS)
+FLAGS_fuzz  = $(CLANG) $(FUZZ_FLAGS)
+flags       = $(subst ','\'',$(strip $(filter-out -Werror all-warnings,$(FLAGS_$*))))
+$(addprefix $(B)/flags/,c nvcc emu fuzz): $(B)/flags/%: FORCE
+	@mkdir -p $(@D)
+	@grep -qsxF -e '$(flags)$(if $(filter 1,$(WERROR)), -Werror)' -e '$(flags) -Werror' $@ || \
+	  printf '%s\n' '$(flags)$(if $(filter 1,$(WERROR)), -Werror)' > $@
+.PHONY: FORCE
+
+$(B)/obj/%.c.o: %.c Makefile $(B)/flags/c | $(B)/kind
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
@@ -154,12 +167,12 @@ $(B)/gen/nccl_functions.h: plugin/nccl/functions.txt plugin/nccl/functions.sh
 $(B)/obj/plugin/nccl/%.o: C_FLAGS += -I$(B)/gen
 $(filter $(B)/obj/plugin/nccl/%,$(FRONT_OBJECTS)): $(B)/gen/nccl_functions.h
 
-$(B)/obj/%.S.o: %.S Makefile | $(B)/kind
+$(B)/obj/%.S.o: %.S Makefile $(B)/flags/c | $(B)/kind
 	$(call say,AS,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(C_FLAGS) -MMD -MP -c $< -o $@
 
-$(B)/obj/%.cu.o: %.cu Makefile | $(B)/kind
+$(B)/obj/%.cu.o: %.cu Makefile $(B)/flags/nvcc | $(B)/kind
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c $< -o $@
@@ -243,12 +256,12 @@ $(B)/test/nccl/%: $(B)/obj/test/nccl/%.c.o $(NCCL_SUPPORT) $(FRONT) $(MOCK_NCCL)
 # kernels/cuda/device_ops.cuh.
 EMU_FLAGS = $(CFLAGS) $(if $(filter 1,$(DEBUG)),-O0 -g3) $(SANITIZE) -Itest/emu -I. -Iinclude -ffp-contract=off \
             -fno-strict-aliasing
-$(B)/emu/%.c.o: %.c Makefile
+$(B)/emu/%.c.o: %.c Makefile $(B)/flags/emu
 	$(call say,EMU,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(EMU_FLAGS) -MMD -MP -c $< -o $@
 
-$(B)/emu/%.cu.o: %.cu Makefile
+$(B)/emu/%.cu.o: %.cu Makefile $(B)/flags/emu
 	$(call say,EMU,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -std=c++17 -fno-exceptions $(filter-out %-prototypes,$(WARNINGS)) $(EMU_FLAGS) -MMD -MP -x c++ -c $< -o $@
@@ -301,7 +314,7 @@ FUZZED       := $(patsubst %,$(B)/fuzz/%.o,$(filter-out %_cuda.c %/main.c,$(wild
                   $(addsuffix /*.c,topo topo/xml kernels/host plugin/core plugin/tools/bench))))
 FUZZ_FLAGS   := -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 
-$(B)/fuzz/%.c.o: %.c Makefile
+$(B)/fuzz/%.c.o: %.c Makefile $(B)/flags/fuzz
 	$(call say,CLANG,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) -std=c11 -D_GNU_SOURCE $(FUZZ_FLAGS) -DARFUSION_VERSION=\"$(VERSION)\" -I. -Iinclude \
