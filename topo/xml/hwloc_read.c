@@ -18,7 +18,6 @@ struct hwloc_reader {
   int nnamed, named_capacity;
   int matrix_text; /* in <indexes>: 1, in <u64values>: 2 */
   int links_known; /* our own infos name the links: the matrix is not needed */
-  uint16_t source;
   char arch[24], vendor[24];
   int family, model;
   struct {
@@ -78,7 +77,7 @@ static void start_numa(struct hwloc_reader* reader, const char** attributes) {
     if (id >= 0 && topo->numas[i].id == id)
       xml_find(&reader->xml, "xml.duplicate", "NUMA node %d stands here again", (int)id);
   }
-  const int at = topo_add_numa(&reader->xml.builder, (int)id, reader->source);
+  const int at = topo_add_numa(&reader->xml.builder, (int)id, reader->xml.source);
   if (at < 0) return;
   struct topo_numa* numa = &topo->numas[at];
   numa->cpus = xml_processors(&reader->xml, xml_attribute(attributes, "cpuset"));
@@ -120,7 +119,7 @@ static void describe_device(struct hwloc_reader* reader, int at, const unsigned 
   device->device = (uint16_t)field[2];
   device->subsystem_vendor = (uint16_t)field[3];
   device->subsystem_device = (uint16_t)field[4];
-  if (device->kind == TOPO_DEVICE_SWITCH) index = topo_add_switch(builder, device->bus_id, at, reader->source);
+  if (device->kind == TOPO_DEVICE_SWITCH) index = topo_add_switch(builder, device->bus_id, at, reader->xml.source);
   if (device->kind == TOPO_DEVICE_NIC) index = topo_add_nic(builder, device->bus_id, at);
   if (device->kind == TOPO_DEVICE_GPU) {
     if (topo->ngpus >= TOPO_MOST_GPUS) {
@@ -132,7 +131,7 @@ static void describe_device(struct hwloc_reader* reader, int at, const unsigned 
     if (index >= 0) {
       if (sm)
         topo->gpus[index].sm = topo_known(sm, topo_add_source(builder, "PCI device id in %.200s", reader->xml.name));
-      topo->gpus[index].nvlink_active = topo_unknown(reader->source);
+      topo->gpus[index].nvlink_active = topo_unknown(reader->xml.source);
     }
   }
   topo->devices[at].index = index;
@@ -166,9 +165,10 @@ static void start_pci(struct hwloc_reader* reader, const char** attributes, int 
   const enum topo_device_kind kind = kind_of(is_bridge, xml_attribute(attributes, "subtype"), field[0], field[1]);
   if (kind == TOPO_DEVICE_OTHER) return;
   /* The number of the NUMA node becomes its index when all of them are known. */
-  const int at = topo_add_device(&reader->xml.builder, bus_id, kind, parent, reader->at[depth].numa, reader->source);
+  const int numa = reader->at[depth].numa;
+  const int at = topo_add_device(&reader->xml.builder, bus_id, kind, parent, numa, reader->xml.source);
   if (at < 0) return;
-  topo->devices[at].link_speed = topo->devices[at].link_width = topo_unknown(reader->source);
+  topo->devices[at].link_speed = topo->devices[at].link_width = topo_unknown(reader->xml.source);
   reader->at[depth].device = at;
   if (!host_bridge) describe_device(reader, at, field);
   if (!reader->xml.failed && topo->devices[at].index >= 0) named_add_device(reader, attributes, at);
@@ -193,8 +193,8 @@ static void start_osdev(struct hwloc_reader* reader, const char** attributes) {
   if (of->kind == TOPO_DEVICE_GPU && of->index >= 0) {
     struct topo_gpu* gpu = &topo->gpus[of->index];
     const int nvml = number_behind(name, "nvml"), cuda = number_behind(name, "cuda");
-    if (nvml >= 0) gpu->nvml = topo_known(nvml, reader->source);
-    if (cuda >= 0) gpu->cuda = topo_known(cuda, reader->source);
+    if (nvml >= 0) gpu->nvml = topo_known(nvml, reader->xml.source);
+    if (cuda >= 0) gpu->cuda = topo_known(cuda, reader->xml.source);
   }
   if (of->kind == TOPO_DEVICE_NIC && of->index >= 0 && topo->nics[of->index].name[0] == '\0') {
     TOPO_COPY(topo->nics[of->index].name, name);
@@ -236,9 +236,9 @@ static void read_links(struct hwloc_reader* reader, int g, const char* text) {
     const char* rest = end + 1 + length;
     if (*rest != '\0' && (*rest != ' ' || topo_bus_id_parse(rest + 1, target))) break;
     if (count < 1 || count > TOPO_MOST_LINKS - sum || strcmp(target, gpu->bus_id) == 0) break;
-    gpu->nvlink_active = topo_known(0, reader->source);
+    gpu->nvlink_active = topo_known(0, reader->xml.source);
     reader->links_known = 1;
-    topo_add_links(&reader->xml.builder, g, remotes[r], target, (int)count, 0, reader->source);
+    topo_add_links(&reader->xml.builder, g, remotes[r], target, (int)count, 0, reader->xml.source);
     return;
   }
   xml_find(&reader->xml, "xml.value", "%s=\"%.60s\" does not say where links end: it is left out", TOPO_LINKS_INFO,
@@ -326,51 +326,41 @@ static void resolve_numas(struct hwloc_reader* reader) {
   for (int n = 0; n < topo->nnumas; ++n) TOPO_COPY(topo->numas[n].arch, reader->arch);
 }
 
-static void read_end(struct hwloc_reader* reader) {
-  struct topo_builder* builder = &reader->xml.builder;
-  resolve_numas(reader);
-  if (!reader->links_known && reader->matrix.n) {
-    hwloc_matrix_apply(builder, &reader->matrix, reader->named, reader->nnamed, reader->source);
-  }
-  topo_derive(builder);
+static void begin(struct xml_reader* xml) {
+  struct hwloc_reader* reader = (struct hwloc_reader*)xml;
+  reader->family = reader->model = -1;
+  reader->at[0].device = reader->at[0].numa = -1;
 }
 
-static int read_any(FILE* file, const char* data, size_t bytes, const char* name, struct topo** out,
-                    struct topo_error* error) {
-  struct hwloc_reader* reader = calloc(1, sizeof *reader);
-  if (!reader) return topo_fail(error, "out of memory for a topology");
-  int result = topo_begin(&reader->xml.builder, TOPO_FROM_HWLOC_XML, name, error);
-  if (!result) {
-    reader->xml.name = name;
-    reader->xml.start = start;
-    reader->xml.end = end;
-    reader->xml.text = text;
-    reader->family = reader->model = -1;
-    reader->at[0].device = reader->at[0].numa = -1;
-    reader->source = topo_add_source(&reader->xml.builder, "%.300s", name);
-    result = xml_parse(&reader->xml, file, data, bytes, error);
-    if (result) {
-      topo_discard(&reader->xml.builder);
-    } else {
-      read_end(reader);
-      result = topo_finish(&reader->xml.builder, out, error);
-    }
+static void complete(struct xml_reader* xml) {
+  struct hwloc_reader* reader = (struct hwloc_reader*)xml;
+  resolve_numas(reader);
+  if (!reader->links_known && reader->matrix.n) {
+    hwloc_matrix_apply(&xml->builder, &reader->matrix, reader->named, reader->nnamed, reader->xml.source);
   }
+  topo_derive(&xml->builder);
+}
+
+static void release(struct xml_reader* xml) {
+  struct hwloc_reader* reader = (struct hwloc_reader*)xml;
   hwloc_matrix_free(&reader->matrix);
   free(reader->named);
-  free(reader);
-  return result;
 }
+
+static const struct xml_format format = {.origin = TOPO_FROM_HWLOC_XML,
+                                         .reader_bytes = sizeof(struct hwloc_reader),
+                                         .begin = begin,
+                                         .start = start,
+                                         .end = end,
+                                         .text = text,
+                                         .complete = complete,
+                                         .release = release};
 
 int topo_read_hwloc_xml_buffer(const char* data, size_t bytes, const char* name, struct topo** out,
                                struct topo_error* error) {
-  return read_any(NULL, data, bytes, name, out, error);
+  return xml_read_buffer(&format, data, bytes, name, out, error);
 }
 
 int topo_read_hwloc_xml(const char* path, struct topo** out, struct topo_error* error) {
-  FILE* file = xml_open(path, error);
-  if (!file) return -1;
-  const int result = read_any(file, NULL, 0, path, out, error);
-  fclose(file);
-  return result;
+  return xml_read_file(&format, path, out, error);
 }

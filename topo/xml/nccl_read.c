@@ -3,7 +3,6 @@
  * nccl_read.c: NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it and as people write it by hand. What
  * contradicts itself is a finding and left out; what is no topology at all is an error.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "topo/xml/parse.h"
@@ -14,7 +13,6 @@ enum { CLASS_SWITCH = 0x068000, CLASS_POWER_CPU = 0x068001 };
 
 struct nccl_reader {
   struct xml_reader xml; /* first */
-  uint16_t source;
   struct {
     enum place place;
     int index; /* numa, device, GPU; of a NIC its device, -1: none */
@@ -32,8 +30,8 @@ static int parent_index(const struct nccl_reader* reader) { return reader->at[re
 static struct topo_fact integer_fact(struct nccl_reader* reader, const char** attributes, const char* name, int64_t min,
                                      int64_t max) {
   int64_t value;
-  if (xml_integer(&reader->xml, attributes, name, min, max, &value)) return topo_unknown(reader->source);
-  return topo_known((int32_t)value, reader->source);
+  if (xml_integer(&reader->xml, attributes, name, min, max, &value)) return topo_unknown(reader->xml.source);
+  return topo_known((int32_t)value, reader->xml.source);
 }
 
 /* ---------------------------------------------------------------- elements */
@@ -58,7 +56,7 @@ static void start_cpu(struct nccl_reader* reader, const char** attributes) {
     if (id >= 0 && topo->numas[i].id == id)
       xml_find(&reader->xml, "xml.duplicate", "NUMA node %d stands here again", (int)id);
   }
-  const int at = topo_add_numa(&reader->xml.builder, (int)id, reader->source);
+  const int at = topo_add_numa(&reader->xml.builder, (int)id, reader->xml.source);
   place(reader, PLACE_CPU, at);
   if (at < 0) return;
   struct topo_numa* numa = &topo->numas[at];
@@ -85,7 +83,7 @@ static int gpu_of_device(struct nccl_reader* reader, int device) {
   if (gpu < 0) return -1;
   topo->devices[device].kind = TOPO_DEVICE_GPU;
   topo->devices[device].index = gpu;
-  topo->gpus[gpu].nvlink_active = topo_unknown(reader->source);
+  topo->gpus[gpu].nvlink_active = topo_unknown(reader->xml.source);
   return gpu;
 }
 
@@ -101,7 +99,7 @@ static void read_pci_class(struct nccl_reader* reader, int device, uint32_t clas
   if (class_id >> 8 == 0x0604) kind = TOPO_DEVICE_BRIDGE;
   if (class_id == CLASS_SWITCH) {
     kind = TOPO_DEVICE_SWITCH;
-    index = topo_add_switch(&reader->xml.builder, bus_id, device, reader->source);
+    index = topo_add_switch(&reader->xml.builder, bus_id, device, reader->xml.source);
   }
   if (class_id >> 16 == 0x02) {
     kind = TOPO_DEVICE_NIC;
@@ -113,12 +111,12 @@ static void read_pci_class(struct nccl_reader* reader, int device, uint32_t clas
 
 static struct topo_fact link_speed_of(struct nccl_reader* reader, const char** attributes) {
   const char* text = xml_attribute(attributes, "link_speed");
-  if (!text || text[0] == '\0') return topo_unknown(reader->source); /* virtual machines write it empty */
+  if (!text || text[0] == '\0') return topo_unknown(reader->xml.source); /* virtual machines write it empty */
   const int speed = topo_link_speed_parse(text);
   if (!speed && strncmp(text, "Unknown", 7) != 0) {
     xml_find(&reader->xml, "xml.value", "link_speed=\"%.40s\" is not a speed in GT/s: it is left out", text);
   }
-  return speed ? topo_known(speed, reader->source) : topo_unknown(reader->source);
+  return speed ? topo_known(speed, reader->xml.source) : topo_unknown(reader->xml.source);
 }
 
 static void start_pci(struct nccl_reader* reader, const char** attributes) {
@@ -143,7 +141,7 @@ static void start_pci(struct nccl_reader* reader, const char** attributes) {
   const int in_pci = parent_place(reader) == PLACE_PCI;
   const int numa = in_pci ? topo->devices[parent_index(reader)].numa : parent_index(reader);
   const int at = topo_add_device(&reader->xml.builder, bus_id, TOPO_DEVICE_OTHER, in_pci ? parent_index(reader) : -1,
-                                 numa, reader->source);
+                                 numa, reader->xml.source);
   if (at < 0) return;
   place(reader, PLACE_PCI, at);
   xml_integer(&reader->xml, attributes, "class", 0, 0xffffff, &class_id);
@@ -178,7 +176,7 @@ static void start_gpu(struct nccl_reader* reader, const char** attributes) {
   gpu->sm = integer_fact(reader, attributes, "sm", 10, 999);
   gpu->rank = integer_fact(reader, attributes, "rank", -1, 1 << 20);
   gpu->gdr = integer_fact(reader, attributes, "gdr", 0, 1);
-  gpu->nvlink_active = topo_known(0, reader->source); /* its links follow; a file with <gpu> has them all */
+  gpu->nvlink_active = topo_known(0, reader->xml.source); /* its links follow; a file with <gpu> has them all */
 }
 
 static int links_of(const struct topo_gpu* gpu) {
@@ -220,7 +218,7 @@ static void start_nvlink(struct nccl_reader* reader, const char** attributes) {
                                                                 : TOPO_REMOTE_UNKNOWN;
   /* A GPU whose bus id is hidden could be anything. */
   topo_add_links(&reader->xml.builder, g, remote == TOPO_REMOTE_GPU && !target[0] ? TOPO_REMOTE_UNKNOWN : remote,
-                 target, (int)count, 0, reader->source);
+                 target, (int)count, 0, reader->xml.source);
 }
 
 static void start_nic(struct nccl_reader* reader) {
@@ -272,36 +270,18 @@ static void start(struct xml_reader* xml, const char* element, const char** attr
   }
 }
 
-static int read_any(FILE* file, const char* data, size_t bytes, const char* name, struct topo** out,
-                    struct topo_error* error) {
-  struct nccl_reader* reader = calloc(1, sizeof *reader);
-  if (!reader) return topo_fail(error, "out of memory for a topology");
-  int result = topo_begin(&reader->xml.builder, TOPO_FROM_NCCL_XML, name, error);
-  if (!result) {
-    reader->xml.name = name;
-    reader->xml.start = start;
-    reader->source = topo_add_source(&reader->xml.builder, "%.300s", name);
-    result = xml_parse(&reader->xml, file, data, bytes, error);
-    if (result) {
-      topo_discard(&reader->xml.builder);
-    } else {
-      topo_derive(&reader->xml.builder);
-      result = topo_finish(&reader->xml.builder, out, error);
-    }
-  }
-  free(reader);
-  return result;
-}
+static void complete(struct xml_reader* xml) { topo_derive(&xml->builder); }
+
+static const struct xml_format format = {.origin = TOPO_FROM_NCCL_XML,
+                                         .reader_bytes = sizeof(struct nccl_reader),
+                                         .start = start,
+                                         .complete = complete};
 
 int topo_read_nccl_xml_buffer(const char* data, size_t bytes, const char* name, struct topo** out,
                               struct topo_error* error) {
-  return read_any(NULL, data, bytes, name, out, error);
+  return xml_read_buffer(&format, data, bytes, name, out, error);
 }
 
 int topo_read_nccl_xml(const char* path, struct topo** out, struct topo_error* error) {
-  FILE* file = xml_open(path, error);
-  if (!file) return -1;
-  const int result = read_any(file, NULL, 0, path, out, error);
-  fclose(file);
-  return result;
+  return xml_read_file(&format, path, out, error);
 }

@@ -47,19 +47,19 @@ static void XMLCALL on_start(void* user, const XML_Char* element, const XML_Char
     return;
   }
   TOPO_COPY(reader->elements[++reader->depth], element);
-  reader->start(reader, element, attributes);
+  reader->format->start(reader, element, attributes);
 }
 
 static void XMLCALL on_end(void* user, const XML_Char* element) {
   struct xml_reader* reader = user;
   if (reader->failed) return;
-  if (reader->end) reader->end(reader, element);
+  if (reader->format->end) reader->format->end(reader, element);
   --reader->depth;
 }
 
 static void XMLCALL on_text(void* user, const XML_Char* text, int bytes) {
   struct xml_reader* reader = user;
-  if (!reader->failed) reader->text(reader, text, bytes);
+  if (!reader->failed) reader->format->text(reader, text, bytes);
 }
 
 /* Topologies need none, and they are how a small file becomes a huge one. */
@@ -71,15 +71,6 @@ static void XMLCALL on_entity(void* user, const XML_Char* name, int is_parameter
 }
 
 /* ---------------------------------------------------------------- parsing */
-
-FILE* xml_open(const char* path, struct topo_error* error) {
-  FILE* file = fopen(path, "re");
-  if (!file) {
-    topo_fail(error, "%.200s cannot be opened: %s", path, strerror(errno));
-    TOPO_COPY(error->file, path);
-  }
-  return file;
-}
 
 static void parse_failed(struct xml_reader* reader) {
   const enum XML_Error code = XML_GetErrorCode(reader->parser);
@@ -122,21 +113,59 @@ static int feed(struct xml_reader* reader, FILE* file, const char* data, size_t 
   return reader->failed ? -1 : 0;
 }
 
-int xml_parse(struct xml_reader* reader, FILE* file, const char* data, size_t bytes, struct topo_error* error) {
+/* Parses `file`, or `data` if that is NULL. */
+static int parse(struct xml_reader* reader, FILE* file, const char* data, size_t bytes, struct topo_error* error) {
   reader->error = error;
-  reader->failed = reader->depth = 0;
-  reader->bytes = 0;
-  reader->elements[0][0] = '\0';
   reader->parser = XML_ParserCreate(NULL);
   if (!reader->parser) return topo_fail(error, "out of memory for a topology");
   XML_SetUserData(reader->parser, reader);
   XML_SetElementHandler(reader->parser, on_start, on_end);
-  if (reader->text) XML_SetCharacterDataHandler(reader->parser, on_text);
+  if (reader->format->text) XML_SetCharacterDataHandler(reader->parser, on_text);
   XML_SetEntityDeclHandler(reader->parser, on_entity);
   const int result = feed(reader, file, data, bytes);
   XML_ParserFree(reader->parser);
   reader->parser = NULL;
   return result;
+}
+
+static int read_any(const struct xml_format* format, FILE* file, const char* data, size_t bytes, const char* name,
+                    struct topo** out, struct topo_error* error) {
+  struct xml_reader* reader = calloc(1, format->reader_bytes);
+  if (!reader) return topo_fail(error, "out of memory for a topology");
+  int result = topo_begin(&reader->builder, format->origin, name, error);
+  if (!result) {
+    reader->format = format;
+    reader->name = name;
+    reader->source = topo_add_source(&reader->builder, "%.300s", name);
+    if (format->begin) format->begin(reader);
+    result = parse(reader, file, data, bytes, error);
+    if (result) {
+      topo_discard(&reader->builder);
+    } else {
+      format->complete(reader);
+      result = topo_finish(&reader->builder, out, error);
+    }
+  }
+  if (format->release) format->release(reader);
+  free(reader);
+  return result;
+}
+
+int xml_read_file(const struct xml_format* format, const char* path, struct topo** out, struct topo_error* error) {
+  FILE* file = fopen(path, "re");
+  if (!file) {
+    topo_fail(error, "%.200s cannot be opened: %s", path, strerror(errno));
+    TOPO_COPY(error->file, path);
+    return -1;
+  }
+  const int result = read_any(format, file, NULL, 0, path, out, error);
+  fclose(file);
+  return result;
+}
+
+int xml_read_buffer(const struct xml_format* format, const char* data, size_t bytes, const char* name,
+                    struct topo** out, struct topo_error* error) {
+  return read_any(format, NULL, data, bytes, name, out, error);
 }
 
 /* ---------------------------------------------------------------- attributes */

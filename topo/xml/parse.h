@@ -13,12 +13,25 @@
 
 enum { XML_ELEMENT_BYTES = 48 };
 
-struct xml_reader {
-  struct topo_builder builder;
-  const char* name; /* of the file */
+struct xml_reader;
+
+/* A kind of topology in XML; all but start and complete may be NULL. */
+struct xml_format {
+  enum topo_origin origin;
+  size_t reader_bytes; /* of a struct whose first member is a struct xml_reader; it begins as zeros */
+  void (*begin)(struct xml_reader* reader);
   void (*start)(struct xml_reader* reader, const char* element, const char** attributes);
   void (*end)(struct xml_reader* reader, const char* element);
-  void (*text)(struct xml_reader* reader, const char* text, int bytes); /* NULL: not wanted */
+  void (*text)(struct xml_reader* reader, const char* text, int bytes);
+  void (*complete)(struct xml_reader* reader); /* behind the last element: what follows from all of them */
+  void (*release)(struct xml_reader* reader);  /* also after an error */
+};
+
+struct xml_reader {
+  struct topo_builder builder;
+  const struct xml_format* format;
+  const char* name; /* of the file */
+  uint16_t source;  /* the file, of facts */
   /* The parser's own. */
   XML_Parser parser;
   struct topo_error* error;
@@ -28,11 +41,10 @@ struct xml_reader {
   char elements[TOPO_MOST_XML_DEPTH + 1][XML_ELEMENT_BYTES]; /* the open ones, by depth */
 };
 
-/* Opens `path`; NULL with *error filled in. */
-FILE* xml_open(const char* path, struct topo_error* error);
-
-/* Parses `file`, or `data` if that is NULL. -1 with *error filled in. */
-int xml_parse(struct xml_reader* reader, FILE* file, const char* data, size_t bytes, struct topo_error* error);
+/* Reads such a topology. -1 with *error filled in. */
+int xml_read_file(const struct xml_format* format, const char* path, struct topo** out, struct topo_error* error);
+int xml_read_buffer(const struct xml_format* format, const char* data, size_t bytes, const char* name,
+                    struct topo** out, struct topo_error* error);
 
 /* Ends the parse with an error at this place. The first one counts. */
 void xml_fail(struct xml_reader* reader, const char* fmt, ...) __attribute__((format(printf, 2, 3)));
