@@ -38,6 +38,7 @@ struct scene {
   atomic_int over;  /* the survivor has looked at everything; who was stopped goes on */
   atomic_int happens; /* the peer aborts or falls silent now */
   atomic_int beside;  /* the communicator beside the failed one is used again */
+  atomic_int alone;   /* the survivor's peers have ended */
   int too_few_gpus, ok[PROCESSES];
 };
 
@@ -156,8 +157,6 @@ static void survivor_run(void) {
   start = seconds();
   CHECK(plugin->commFinalize(s.comm));
   complain(seconds() - start < 1, "commFinalize waits");
-  CHECK(cudaMemGetInfo(&after, &total));
-  complain(after + (4 << 20) >= before, "device memory is left over");
   complain(open_descriptors() == descriptors, "descriptors are left over");
   void* again = join(s.ctx, 2, SURVIVOR);
   complain(again != NULL && works(again, SURVIVOR), "a new communicator");
@@ -165,6 +164,9 @@ static void survivor_run(void) {
   if (scene->how == ABORT || scene->how == SILENCE) complain(works(beside, SURVIVOR), "the communicator beside it");
   atomic_store(&scene->over, 1);
   if (again) CHECK(plugin->commFinalize(again));
+  wait_for(&scene->alone); /* memory is free once nobody has it mapped */
+  CHECK(cudaMemGetInfo(&after, &total));
+  complain(after + (4 << 20) >= before, "device memory is left over");
   CHECK(plugin->commFinalize(beside));
   plugin->finalize(s.ctx);
 }
@@ -269,7 +271,9 @@ static int fault_run(enum how how, int graphs, uint32_t microseconds) {
     for (int i = 0; i < 30000 && !atomic_load(&scene->over); ++i) usleep(1000);
     kill(pids[PEER], SIGCONT);
   }
-  const int survivor = exit_of(pids[SURVIVOR]), peer = exit_of(pids[PEER]), successor = exit_of(pids[SUCCESSOR]);
+  const int peer = exit_of(pids[PEER]), successor = exit_of(pids[SUCCESSOR]);
+  atomic_store(&scene->alone, 1);
+  const int survivor = exit_of(pids[SURVIVOR]);
   if (scene->too_few_gpus) return -1;
   if (survivor || successor || peer != (how == KILL ? 128 + SIGKILL : 0)) {
     printf("exit codes %d, %d, %d\n", survivor, peer, successor);
