@@ -64,7 +64,7 @@ class Program:
 
     def coalesced(self, counts):
         tensors = [self.tensor(self.torch.bfloat16, count) for count in counts]
-        with self.dist._coalescing_manager(device=self.device):
+        with self.dist._coalescing_manager():
             for tensor in tensors:
                 self.dist.all_reduce(tensor)
         for tensor in tensors:
