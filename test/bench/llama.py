@@ -34,23 +34,24 @@ GOALS = {1: 22, 8: 21, 32: 19, 128: 12}
 # ---------------------------------------------------------------- running ranks
 
 
-def run_variants(arguments, names, take):
-    """The named ways in processes of their own. None, or what went wrong."""
+def run_variants(arguments, names, attention, take):
+    """The named ways in processes of their own, with these forms of attention by batch, or if there are none the faster
+    one of each. None, or what went wrong."""
     from llama_rank import run_rank
 
     ranks, on_host = arguments.ranks, arguments.device == "host"
-    given = (ranks, free_port(), SPAWN.Barrier(ranks), arguments.size, arguments.batch, names, on_host)
+    given = (ranks, free_port(), SPAWN.Barrier(ranks), arguments.size, arguments.batch, names, attention, on_host)
     return run_ranks(run_rank, ranks, given, take, LIMIT_S)
 
 
-def run_all(arguments, take):
-    error = run_variants(arguments, TOGETHER, take)
+def run_all(arguments, results):
+    error = run_variants(arguments, TOGETHER, {}, results.take)
     if error or not arguments.preload:
         return error
     before = os.environ.get("LD_PRELOAD")
     os.environ["LD_PRELOAD"] = arguments.preload if not before else f"{arguments.preload}:{before}"
     try:
-        return run_variants(arguments, ("preloaded",), take)
+        return run_variants(arguments, ("preloaded",), results.attention, results.take)  # the same bits need one form
     finally:
         os.environ.pop("LD_PRELOAD")
         if before is not None:
@@ -172,7 +173,7 @@ def main():
     if arguments.preload and not os.path.exists(arguments.preload):
         return fail(f"--preload {arguments.preload}: there is no such file")
     results = Results()
-    error = run_all(arguments, results.take)
+    error = run_all(arguments, results)
     if error:
         return fail(error)
     wrong = [line for batch in arguments.batch for line in results.check(batch, arguments.ranks)]

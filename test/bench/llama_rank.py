@@ -152,8 +152,8 @@ def choose_attention(decoder, batch, group):
     return choice[0]
 
 
-def run_batch(decoder, batch, names, all_variants, gather, barrier, group):
-    attention = choose_attention(decoder, batch, group)
+def run_batch(decoder, batch, names, attention, all_variants, gather, barrier, group):
+    attention = attention or choose_attention(decoder, batch, group)
     decoder.attend = ATTENTIONS[attention]
     steps, result = {}, {"batch": batch, "attention": attention, "tokens": {}, "logits": {}}
     for name in names:
@@ -179,8 +179,8 @@ def machine(device, backend):
     }
 
 
-def run_rank(rank, ranks, port, barrier, size, batches, names, on_host, pipe):
-    """Sends a dict for each batch, then None."""
+def run_rank(rank, ranks, port, barrier, size, batches, names, attention, on_host, pipe):
+    """Sends a dict for each batch, then None. `attention`: {batch: one of ATTENTIONS}; what is not there is chosen."""
     device, backend = (torch.device("cpu"), "gloo") if on_host else (torch.device("cuda", rank), "nccl")
     if on_host:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
@@ -205,7 +205,8 @@ def run_rank(rank, ranks, port, barrier, size, batches, names, on_host, pipe):
         if rank == 0:
             pipe.send({"machine": machine(device, backend)})
         for batch in batches:
-            pipe.send(run_batch(decoder, batch, names, variants(group, shape.eps), gather, barrier, group))
+            ways, form = variants(group, shape.eps), attention.get(batch)
+            pipe.send(run_batch(decoder, batch, names, form, ways, gather, barrier, group))
     pipe.send(None)
     barrier.wait(SILENCE_S)
     arfusion.ops.unregister(group)
