@@ -1,20 +1,25 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that needs GPUs, in one go, on a machine that has little time: correctness first, then speed.
+# Everything that needs GPUs, on a machine that has little time: correctness first, then speed.
 #
-#   bash test/gpu/session.sh OUTDIR [STEP...]        with no STEP, all of them
+#   bash test/gpu/session.sh OUTDIR [STEP...]        in this order; with no STEP, all of them in the order below
 #
-# OUTDIR gets summary.txt, the JSON documents, the plots, and logs.tar.gz with a log for each step. Each step has a time
-# limit; one that lacks a second GPU, or a program of others (gnuplot, PyTorch), is skipped. Ends with `N passed,
-# N failed, N skipped`. B: the build folder (build). PYTHON: the Python that has PyTorch (python3).
+# OUTDIR gets summary.txt, a line for each step, and session.tar.gz with the steps' logs and results (JSON documents,
+# plots). Each step has a time limit, and together they have LIMIT seconds (36000): a step for which none are left is
+# not begun and has failed; those that can leave something out do so in time. What a step leaves running is ended. One
+# that lacks a second GPU, or a program of others (gnuplot, PyTorch), is skipped. Ends with `N passed, N failed, N
+# skipped`. B: the build folder (build). PYTHON: the Python that has PyTorch (python3).
+#
+# How long steps take and what can be done in half an hour: test/gpu/README.md.
 set -u
 out=${1:?usage: session.sh OUTDIR [STEP...]}
 shift
-steps=" $* "
+declare -A commands
+known=()
 : "${B:=build}" "${PYTHON:=python3}"
-logs=$out/logs
-mkdir -p "$logs"
-passed=0 failed=0 skipped=0
+logs=$out/session/logs results=$out/session/results
+mkdir -p "$logs" "$results"
+passed=0 failed=0 skipped=0 end=$((SECONDS + ${LIMIT:-36000})) child=
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 cases=test/data/cases.json
 
@@ -22,17 +27,41 @@ say() { # say NAME WHAT: a line of the summary
   printf '%-28s %s\n' "$1" "$2" | tee -a "$out/summary.txt"
 }
 
-step() { # step NAME LIMIT COMMAND...: one step; exit 77: skipped
+left() { echo $((end - SECONDS - 10)); } # seconds; what is kept is for the end
+
+end_session() { # end_session PROCESS: the session of processes that this one leads
+  [ -z "$1" ] || pkill -KILL -s "$1" 2>/dev/null
+}
+
+pack() {
+  tar -C "$out" -czf "$out/session.tar.gz" session && rm -rf "$out/session"
+}
+
+step() { # step NAME LIMIT COMMAND...: that there is this step
+  known+=("$1")
+  commands[$1]=$(printf '%q ' "$@")
+}
+
+step_run() { # step_run NAME LIMIT COMMAND...; exit 77: skipped
   local name=$1 limit=$2 start=$SECONDS status=0
   shift 2
-  [ "$steps" = "  " ] || [[ $steps == *" $name "* ]] || return 0
-  timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1 || status=$?
+  [ "$limit" -le "$(left)" ] || limit=$(left)
+  if [ "$limit" -ge 5 ]; then
+    STEP_SECONDS=$limit setsid timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1 &
+    child=$!
+    wait $child || status=$?
+    end_session $child
+    child=
+  else
+    echo "there was no time for it" >"$logs/$name.log"
+    status=124
+  fi
   case $status in
     0) passed=$((passed + 1)) ;;
     77) skipped=$((skipped + 1)) ;;
     *) failed=$((failed + 1)) ;;
   esac
-  say "$name" "exit $status, $((SECONDS - start)) s: $(tail -n 1 "$logs/$name.log")"
+  say "$name" "exit $status, $((SECONDS - start)) s: $(tail -n 1 "$logs/$name.log" | cut -c -200)"
 }
 
 step2() { # step2 NAME LIMIT COMMAND...: one that needs two GPUs
@@ -43,25 +72,25 @@ step2() { # step2 NAME LIMIT COMMAND...: one that needs two GPUs
 check() { "$B/arfusion-bench" check --cases $cases --device cuda --algo all "$@"; }
 legacy() { ARFUSION_IPC=legacy "$@"; }
 tune() { # the table of this machine, and the plugin reads it
-  "$B/arfusion-bench" tune --device cuda -o "$out/tuning.txt" &&
-    ARFUSION_TUNING_FILE=$out/tuning.txt "$B/arfusion-bench" perf --device cuda --tokens 1,128,2048 --hidden 4096
+  "$B/arfusion-bench" tune --device cuda -o "$results/tuning.txt" &&
+    ARFUSION_TUNING_FILE=$results/tuning.txt "$B/arfusion-bench" perf --device cuda --tokens 1,128,2048 --hidden 4096
 }
 quant() { # each quantization beside the same request without
   for form in none fp8 fp8_token fp8_group nvfp4; do
     "$B/arfusion-bench" perf --device cuda --quant $form --tokens 1,8,64,512 --hidden 4096,7168 \
-      --json "$out/quant-$form.json" ||
+      --json "$results/quant-$form.json" ||
       exit 1
   done
 }
 peers() {
   "$PYTHON" -c 'import torch' 2>/dev/null || { echo "$PYTHON has no torch"; exit 77; }
-  "$PYTHON" test/bench/perf_peers.py -o "$out/peers.json"
+  "$PYTHON" test/bench/perf_peers.py -o "$results/peers.json"
 }
 plot() { # what perf measured, and the peers where they were
   command -v gnuplot >/dev/null || { echo "gnuplot is not there"; exit 77; }
-  [ ! -e "$out/peers.json" ] ||
-    "$B/arfusion-bench" plot "$out/perf.json" "$out/peers.json" -o "$out/peers.svg" || exit 1
-  "$B/arfusion-bench" plot "$out/perf.json" -o "$out/perf.svg"
+  [ ! -e "$results/peers.json" ] ||
+    "$B/arfusion-bench" plot "$results/perf.json" "$results/peers.json" -o "$results/peers.svg" || exit 1
+  "$B/arfusion-bench" plot "$results/perf.json" -o "$results/perf.svg"
 }
 python_package() { # python_package PATTERN: these tests of test/python on GPUs
   "$PYTHON" -c 'import torch' 2>/dev/null || { echo "$PYTHON has no torch"; exit 77; }
@@ -77,14 +106,16 @@ torch_bench() { # torch_bench SCRIPT ARGUMENT...
 }
 llama() { # with libarfusion-nccl.so in front where it has been built
   local front=$B/libarfusion-nccl.so
-  torch_bench llama.py --json "$out/llama.json" $([ ! -e "$front" ] || echo --preload "$(realpath "$front")")
+  torch_bench llama.py --json "$results/llama.json" $([ ! -e "$front" ] || echo --preload "$(realpath "$front")")
 }
-export -f python_package python_cost torch_bench llama check legacy tune quant peers plot
-export B PYTHON cases out
+many_gpus() { # of the time that is left, ten minutes at most
+  "$PYTHON" test/bench/many_gpus 2 "$results/many_gpus" --build "$B" --limit $((STEP_SECONDS - 10))
+}
+export -f python_package python_cost torch_bench llama check legacy tune quant peers plot many_gpus
+export B PYTHON cases results
+trap 'end_session "$child"; pack; exit 1' TERM INT
 
-nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv >"$logs/machine.txt" 2>&1
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
-say machine "$gpus GPUs: $(tail -n 1 "$logs/machine.txt")"
 step kernels 400 "$B/test/gpu/test_cuda_kernels"
 step overlap 60 "$B/test/gpu/test_overlap_cuda"
 step chains 300 "$B/test/gpu/test_chains_cuda"
@@ -111,31 +142,45 @@ step2 python-expandable 420 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
   bash -c 'python_package "test_[!t]*.py"'
 step2 python-cost 120 bash -c python_cost
 step2 torch-operators 400 bash -c 'python_package "test_torch_*.py"'
-step2 torch-host-time 120 bash -c 'torch_bench ops_host_time.py -o "$out/host-time.json"'
+step2 torch-host-time 120 bash -c 'torch_bench ops_host_time.py -o "$results/host-time.json"'
 step2 llama 540 bash -c llama
-for hidden in 1024 2048 4096 7168 8192; do # dtype0 is fp16, dtype1 bf16
-  for dtype in dtype0 dtype1; do
-    step2 flashinfer-$hidden-$dtype 590 bash test/gpu/flashinfer.sh run -k "$hidden and $dtype and not offset"
-  done
-done
-step2 soak-long 595 bash test/soak.sh 420
+step2 flashinfer 3600 bash -c 'bash test/gpu/flashinfer.sh run $((STEP_SECONDS - 10))'
+step2 soak-long 595 bash -c 'bash test/soak.sh $((STEP_SECONDS - 150))' # a last turn may take so much longer
 front=$(realpath -m "$B/libarfusion-nccl.so")
 step2 library-preloaded 120 env LD_PRELOAD="$front" "$B/test/gpu/test_library_cuda"
 step2 nccl-abort 100 "$PYTHON" test/gpu/pynccl.py abort "$front"
 step2 nccl-python 150 "$PYTHON" test/gpu/pynccl.py gpu "$front"
 step2 nccl-torch 330 "$PYTHON" test/gpu/torch_nccl.py "$front"
 for part in forms speed programs correct; do
-  step2 nccl-tests-$part 590 bash test/gpu/nccl_tests.sh run $part "$out/nccl-tests"
+  step2 nccl-tests-$part 590 bash test/gpu/nccl_tests.sh run $part "$results/nccl-tests"
 done
 step2 kernel-times 60 "$B/test/gpu/bench_kernels"
-step2 perf 240 "$B/arfusion-bench" perf --device cuda --json "$out/perf.json"
+step2 perf 240 "$B/arfusion-bench" perf --device cuda --json "$results/perf.json"
 step2 quant 150 bash -c quant
 step2 tune 150 bash -c tune
 step2 peers 420 bash -c peers
 step2 plot 60 bash -c plot
-step2 profiler 400 bash test/gpu/profiler.sh "$out/profiler"
+step2 profiler 400 bash test/gpu/profiler.sh "$results/profiler"
 step2 net 590 bash test/gpu/net.sh "$logs/net"
+step2 many-gpus 600 bash -c many_gpus
 step2 demo 120 "$B/arfusion-bench" demo
-tar -C "$out" -czf "$out/logs.tar.gz" logs && rm -rf "$logs"
+
+[ $# != 0 ] || set -- "${known[@]}"
+for name in "$@"; do
+  [ -n "${commands[$name]:-}" ] || { echo "there is no step $name; there are: ${known[*]}" >&2; exit 2; }
+done
+{
+  nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv
+  nvidia-smi topo -m
+  uname -a
+  nproc
+  df -h /dev/shm /tmp
+  ldconfig -p | grep -E 'libnccl|libhwloc|libexpat|libcuda'
+  # The first import from a cold disk is slow.
+  timeout 120 "$PYTHON" -c 'import sys, torch; print(sys.version, torch.__version__, torch.cuda.nccl.version())'
+} >"$logs/machine.txt" 2>&1
+say machine "$gpus GPUs, $SECONDS s: $(tail -n 1 "$logs/machine.txt")"
+for name in "$@"; do eval "step_run ${commands[$name]}"; done
+pack
 echo "$passed passed, $failed failed, $skipped skipped" | tee -a "$out/summary.txt"
 [ $failed = 0 ]
