@@ -30,6 +30,8 @@ expect 2 nranks check --cases "$scratch/fields.json" --device host
 expect 2 'host or cuda' check --cases test/data/cases.json --device tpu
 expect 2 ring check --cases test/data/cases.json --algo ring
 ARFUSION_PLUGIN=none expect 2 none check --cases test/data/cases.json --device host
+ARFUSION_PLUGIN=none expect 2 none perf --device host --json "$scratch/perf.json"
+[ ! -e "$scratch/perf.json" ] || { echo "perf left an empty file"; bad=1; }
 ARFUSION_PLUGIN=$scratch/missing.so expect 2 missing.so check --cases test/data/cases.json --device host
 ARFUSION_PLUGIN=libc.so.6 expect 2 arfusionPlugin check --cases test/data/cases.json --device host
 ARFUSION_TIMEOUT=soon expect 2 ARFUSION_TIMEOUT check --cases test/data/cases.json --device host

@@ -23,11 +23,9 @@ struct seen {
   int sum;
 };
 
-static int on_message(void* arg, int rank, const void* data, size_t bytes) {
+static int on_message(void* arg, int rank, const void* message) {
   struct seen* seen = arg;
-  int value;
-  assert_int_equal(bytes, sizeof(value));
-  memcpy(&value, data, sizeof(value));
+  const int value = *(const int*)message;
   assert_int_equal(value % 100, rank);
   seen->messages++;
   seen->sum += value / 100;
@@ -70,11 +68,25 @@ static void test_gather(void** state) {
                         .silence_s = 30,
                         .run_rank = run_gather,
                         .on_message = on_message,
+                        .message_bytes = sizeof(int),
                         .message_arg = &seen};
     assert_int_equal(team_run(&team), 0);
     assert_int_equal(seen.messages, RANKS);
     assert_int_equal(seen.sum, RANKS * (0 + 1 + 4 + 9));
   }
+}
+
+static void test_message_of_another_size(void** state) {
+  (void)state;
+  struct seen seen = {0};
+  struct team team = {.nranks = RANKS,
+                      .silence_s = 30,
+                      .run_rank = run_gather,
+                      .on_message = on_message,
+                      .message_bytes = sizeof(int) + 1,
+                      .message_arg = &seen};
+  assert_int_equal(team_run(&team), -1);
+  assert_int_equal(seen.messages, 0);
 }
 
 static void test_trouble(void** state) {
@@ -92,6 +104,7 @@ static void test_trouble(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gather), cmocka_unit_test(test_trouble)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gather), cmocka_unit_test(test_message_of_another_size),
+                                     cmocka_unit_test(test_trouble)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,21 +89,16 @@ static const struct argp parser = {
         "longer than ARFUSION_TIMEOUT seconds (here 60 unless it is set) ends the run."};
 
 /* The last rank's report of a case settles it. */
-static int on_report(void* arg, int rank, const void* data, size_t bytes) {
+static int on_report(void* arg, int rank, const void* message) {
   struct check_results* results = arg;
-  struct check_report report;
-  if (bytes != sizeof(report)) {
-    bench_fail("rank %d sent %zu bytes, which is no report", rank, bytes);
-    return -1;
-  }
-  memcpy(&report, data, sizeof(report));
-  const struct bench_case* c = results->group->cases[report.index];
-  struct case_result* entry = &results->cases[report.index];
-  if (report.verdict == CHECK_DIFFERS && (entry->verdict != CHECK_DIFFERS || rank < entry->lowest_rank)) {
+  const struct check_report* report = message;
+  const struct bench_case* c = results->group->cases[report->index];
+  struct case_result* entry = &results->cases[report->index];
+  if (report->verdict == CHECK_DIFFERS && (entry->verdict != CHECK_DIFFERS || rank < entry->lowest_rank)) {
     entry->lowest_rank = rank;
-    memcpy(entry->text, report.text, sizeof(entry->text));
+    memcpy(entry->text, report->text, sizeof(entry->text));
   }
-  if (entry->reports == 0 || report.verdict == CHECK_DIFFERS) entry->verdict = report.verdict;
+  if (entry->reports == 0 || report->verdict == CHECK_DIFFERS) entry->verdict = report->verdict;
   if (++entry->reports < c->nranks) return 0;
   if (entry->verdict == CHECK_DIFFERS) printf("%s: %s\n", c->id, entry->text);
   results->counts[entry->verdict]++;
@@ -130,6 +125,7 @@ static int run_group(const struct check_options* options, const struct check_gro
       .run_rank = check_run_rank,
       .rank_arg = (void*)group,
       .on_message = on_report,
+      .message_bytes = sizeof(struct check_report),
       .message_arg = results};
   int result = team_run(&team);
   free(results->cases);

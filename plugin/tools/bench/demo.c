@@ -54,15 +54,11 @@ static void clear_bar(const struct demo_results* results) {
   if (results->bar) fprintf(stderr, "\r\033[K");
 }
 
-static int on_result(void* arg, int rank, const void* data, size_t bytes) {
+static int on_result(void* arg, int rank, const void* message) {
   struct demo_results* results = arg;
-  struct demo_result result;
-  if (bytes != sizeof(result)) {
-    bench_fail("rank %d sent %zu bytes, which is no result", rank, bytes);
-    return -1;
-  }
-  memcpy(&result, data, sizeof(result));
-  results->rows[result.row] = result;
+  const struct demo_result* result = message;
+  (void)rank;
+  results->rows[result->row] = *result;
   results->done++;
   draw_bar(results);
   return 0;
@@ -113,6 +109,7 @@ static int run_demo(const struct bench_session* session) {
                       .run_rank = demo_run_rank,
                       .rank_arg = &plan,
                       .on_message = on_result,
+                      .message_bytes = sizeof(struct demo_result),
                       .message_arg = &results};
   draw_bar(&results);
   int failed = team_run(&team);

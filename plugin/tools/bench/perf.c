@@ -3,14 +3,12 @@
  * perf.c: the sub-command `perf`: its options and its run.
  */
 #include <argp.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "plugin/tools/bench/bench.h"
+#include "plugin/tools/bench/output.h"
 #include "plugin/tools/bench/perf_report.h"
 
 #define SILENCE_S 150
@@ -22,7 +20,6 @@
 struct perf_options {
   struct perf_plan plan;
   const char* json;
-  const char* device;
   int launches; /* FIRST: graph, SECOND: eager; 0: not said */
   int pdls;     /* FIRST: on, SECOND: off; 0: not said */
 };
@@ -62,9 +59,6 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
   struct perf_options* options = state->input;
   switch (key) {
     case 'j': options->json = text; return 0;
-    case 'd':
-      if (bench_parse_device(text, &options->device) != 0) argp_error(state, "--device is host or cuda");
-      return 0;
     case 'q':
       if (bench_parse_quant(text, &options->plan.quantization) != 0) {
         argp_error(state, "--quant is none, fp8, fp8_token, fp8_group or nvfp4");
@@ -138,28 +132,24 @@ static void default_sizes(struct perf_plan* plan) {
 
 /* ---------------------------------------------------------------- the run */
 
-static int on_message(void* arg, int rank, const void* data, size_t bytes) {
-  struct perf_message message;
-  if (bytes != sizeof(message)) {
-    bench_fail("rank %d sent %zu bytes, which is no result", rank, bytes);
-    return -1;
-  }
-  memcpy(&message, data, sizeof(message));
-  perf_report_take(arg, &message);
+static int on_message(void* arg, int rank, const void* message) {
+  (void)rank;
+  perf_report_take(arg, message);
   return 0;
 }
 
-/* 0, or -1 with errno set. */
-static int write_json(int fd, const struct perf_report* report) {
+/* The document as text; NULL without memory. */
+static char* make_text(const struct perf_report* report) {
   json_t* document = perf_report_document(report);
-  int cannot_truncate = ftruncate(fd, 0) != 0 && errno != EINVAL; /* EINVAL: a pipe or a device */
-  int failed = document == NULL || cannot_truncate ||
-               json_dumpfd(document, fd, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) != 0 || write(fd, "\n", 1) != 1;
+  char *line = document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL, *text = NULL;
+  if (line != NULL && asprintf(&text, "%s\n", line) < 0) text = NULL;
+  free(line);
   json_decref(document);
-  return failed ? -1 : 0;
+  return text;
 }
 
-static int run_perf(struct perf_options* options, int json_fd) {
+/* Measures, and leaves the document's text in *text if one is wanted. */
+static int run_perf(struct perf_options* options, char** text) {
   struct perf_plan* plan = &options->plan;
   struct perf_report report;
   if (perf_plan_check(plan) != 0) return BENCH_FAILED;
@@ -174,11 +164,13 @@ static int run_perf(struct perf_options* options, int json_fd) {
                       .run_rank = perf_run_rank,
                       .rank_arg = plan,
                       .on_message = on_message,
+                      .message_bytes = sizeof(struct perf_message),
                       .message_arg = &report};
   int result = team_run(&team) == 0 ? BENCH_EQUAL : BENCH_FAILED;
   if (result == BENCH_EQUAL) perf_report_compare(&report);
-  if (result == BENCH_EQUAL && json_fd >= 0 && write_json(json_fd, &report) != 0) {
-    result = bench_fail("%s: %s", options->json, strerror(errno));
+  if (result == BENCH_EQUAL && options->json != NULL) {
+    *text = make_text(&report);
+    if (*text == NULL) result = bench_fail("out of memory");
   }
   perf_report_close(&report);
   return result;
@@ -187,21 +179,17 @@ static int run_perf(struct perf_options* options, int json_fd) {
 int perf_main(int argc, char** argv) {
   struct perf_options options = {.plan = {.nranks = 2, .dtype = arfusionBfloat16}};
   struct bench_session session;
-  int json_fd = -1;
+  struct output output;
+  char* text = NULL;
   if (argp_parse(&parser, argc, argv, 0, NULL, &options) != 0) return BENCH_FAILED;
-  /* Before anything is measured, and without destroying what is there until there is something better. */
-  if (options.json != NULL) {
-    json_fd = open(options.json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (json_fd < 0) return bench_fail("%s: %s", options.json, strerror(errno));
-  }
+  if (output_open(&output, options.json) != 0) return BENCH_FAILED;
   int result = BENCH_FAILED;
-  if (bench_session_open(options.device, &session) == 0) {
+  if (bench_session_open(options.plan.device, &session) == 0) {
     options.plan.session = &session;
-    result = run_perf(&options, json_fd);
+    result = run_perf(&options, &text);
     bench_session_close(&session);
   }
-  if (json_fd >= 0 && close(json_fd) != 0 && result == BENCH_EQUAL) {
-    result = bench_fail("%s: %s", options.json, strerror(errno));
-  }
+  result = output_close(&output, result, text, text != NULL ? strlen(text) : 0);
+  free(text);
   return result;
 }

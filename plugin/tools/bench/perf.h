@@ -10,6 +10,7 @@
 #define PERF_MAX_SIZES 64 /* of tokens, and of hidden */
 
 struct perf_plan {
+  const char* device; /* "host", "cuda" or NULL, for bench_session_open */
   const struct bench_session* session;
   int nranks;
   arfusionDataType_t dtype;
@@ -20,8 +21,8 @@ struct perf_plan {
   int nforms;
 };
 
-/* Options 't', 'H', 'T' and 'n' (tokens, hidden, dtype, ranks), for an argp parser: 0, or ARGP_ERR_UNKNOWN for
- * another key. A value that is wrong ends the program as argp_error does. */
+/* Options 'd', 't', 'H', 'T' and 'n' (device, tokens, hidden, dtype, ranks), for an argp parser: 0, or ARGP_ERR_UNKNOWN
+ * for another key. A value that is wrong ends the program as argp_error does. */
 struct argp_state;
 int perf_plan_parse(struct perf_plan* plan, int key, const char* text, struct argp_state* state);
 

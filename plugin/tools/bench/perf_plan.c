@@ -39,6 +39,9 @@ static int parse_sizes(const char* option, const char* text, int64_t max, int64_
 
 int perf_plan_parse(struct perf_plan* plan, int key, const char* text, struct argp_state* state) {
   switch (key) {
+    case 'd':
+      if (bench_parse_device(text, &plan->device) != 0) argp_error(state, "--device is host or cuda");
+      return 0;
     case 't':
       plan->ntokens = parse_sizes("tokens", text, 1 << 20, plan->tokens, state);
       return 0;

@@ -36,14 +36,13 @@ static int probe_run(struct team_rank* self, void* arg) {
   return 0;
 }
 
-static int probe_message(void* arg, int rank, const void* data, size_t bytes) {
+static int probe_message(void* arg, int rank, const void* message) {
   (void)rank;
   struct bench_session* session = arg;
-  struct probe probe;
-  memcpy(&probe, data, bytes < sizeof(probe) ? bytes : sizeof(probe));
-  session->ndev = probe.ndev;
-  session->properties = probe.properties;
-  session->kind = probe.properties.isHost ? BENCH_DEVICE_HOST : BENCH_DEVICE_CUDA;
+  const struct probe* probe = message;
+  session->ndev = probe->ndev;
+  session->properties = probe->properties;
+  session->kind = probe->properties.isHost ? BENCH_DEVICE_HOST : BENCH_DEVICE_CUDA;
   return 0;
 }
 
@@ -63,6 +62,7 @@ int bench_session_open(const char* device, struct bench_session* session) {
                       .run_rank = probe_run,
                       .rank_arg = session,
                       .on_message = probe_message,
+                      .message_bytes = sizeof(struct probe),
                       .message_arg = session};
   if (team_run(&team) != 0) goto err_close;
   if (device != NULL && strcmp(device, "cuda") == 0 && session->kind != BENCH_DEVICE_CUDA) {

@@ -199,7 +199,12 @@ static int frame_receive(struct runner* runner, int rank, char* buffer) {
     bench_fail("rank %d of %d: %s", rank, team->nranks, buffer);
     return -1;
   }
-  return team->on_message != NULL ? team->on_message(team->message_arg, rank, buffer, frame.bytes) : 0;
+  if (team->on_message == NULL) return 0;
+  if (frame.bytes != team->message_bytes) {
+    bench_fail("rank %d sent %zu bytes in place of %zu", rank, (size_t)frame.bytes, team->message_bytes);
+    return -1;
+  }
+  return team->on_message(team->message_arg, rank, buffer);
 }
 
 /* Until all ranks are done. */

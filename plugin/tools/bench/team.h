@@ -27,8 +27,10 @@ struct team {
   int silence_s; /* the run fails when no rank has sent anything for so long */
   /* A rank's whole life. 0, or -1 after team_fail. */
   int (*run_rank)(struct team_rank* self, void* arg);
-  /* In the parent, for each message. 0, or -1 to end the run (the callback has printed why). May be NULL. */
-  int (*on_message)(void* arg, int rank, const void* data, size_t bytes);
+  /* In the parent, for each message, which is aligned for any type. 0, or -1 to end the run (the callback has printed
+   * why). May be NULL. */
+  int (*on_message)(void* arg, int rank, const void* message);
+  size_t message_bytes; /* of each: a message of another size ends the run */
   void* rank_arg;    /* of run_rank */
   void* message_arg; /* of on_message */
 };

@@ -6,14 +6,12 @@
  * that there is one table for all.
  */
 #include <argp.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "plugin/tools/bench/bench.h"
+#include "plugin/tools/bench/output.h"
 #include "plugin/tools/bench/perf.h"
 #include "plugin/tools/bench/tune.h"
 
@@ -22,7 +20,6 @@
 struct tune_options {
   struct perf_plan plan;
   const char* output;
-  const char* device;
 };
 
 struct tune_results {
@@ -46,9 +43,6 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
   struct tune_options* options = state->input;
   switch (key) {
     case 'o': options->output = text; return 0;
-    case 'd':
-      if (bench_parse_device(text, &options->device) != 0) argp_error(state, "--device is host or cuda");
-      return 0;
     case ARGP_KEY_ARG: argp_error(state, "%s: unexpected argument", text); return 0;
     default: return perf_plan_parse(&options->plan, key, text, state);
   }
@@ -127,27 +121,23 @@ static void add_time(double* sum, double us, int shapes) {
   *sum = us > 0 && (shapes == 0 || *sum > 0) ? *sum + us : 0;
 }
 
-static int on_message(void* arg, int rank, const void* data, size_t bytes) {
+static int on_message(void* arg, int rank, const void* data) {
   struct tune_results* results = arg;
   const struct perf_plan* plan = results->plan;
-  struct perf_message message;
-  if (bytes != sizeof(message)) {
-    bench_fail("rank %d sent %zu bytes, which is no result", rank, bytes);
-    return -1;
+  const struct perf_message* message = data;
+  (void)rank;
+  if (message->kind == PERF_START && message->no_nccl[0] != '\0') {
+    say(results, "# without the times of NCCL, so it never counts as faster: %s\n", message->no_nccl);
   }
-  memcpy(&message, data, sizeof(message));
-  if (message.kind == PERF_START && message.no_nccl[0] != '\0') {
-    say(results, "# without the times of NCCL, so it never counts as faster: %s\n", message.no_nccl);
-  }
-  if (message.kind != PERF_SIZE) return 0;
+  if (message->kind != PERF_SIZE) return 0;
   char size[32];
-  int64_t request_bytes = message.tokens * message.hidden * (int64_t)bench_dtype_bytes(plan->dtype);
+  int64_t request_bytes = message->tokens * message->hidden * (int64_t)bench_dtype_bytes(plan->dtype);
   struct tune_point* point = find_point(results, request_bytes);
   int* shapes = &results->shapes[point - results->points];
-  snprintf(size, sizeof(size), "%lld x %lld", (long long)message.tokens, (long long)message.hidden);
+  snprintf(size, sizeof(size), "%lld x %lld", (long long)message->tokens, (long long)message->hidden);
   say(results, "#%16s  %10lld", size, (long long)request_bytes);
   for (int i = 0; i < plan->nforms; i++) {
-    double us = message.results[i].summary.median;
+    double us = message->results[i].summary.median;
     int path = plan->forms[i].path;
     add_time(path == PATH_UNFUSED ? &point->alternative_us : &point->us[path], us, *shapes);
     if (us > 0) {
@@ -182,6 +172,7 @@ static int measure(struct tune_results* results) {
                       .run_rank = perf_run_rank,
                       .rank_arg = (void*)plan,
                       .on_message = on_message,
+                      .message_bytes = sizeof(struct perf_message),
                       .message_arg = results};
   say_head(results);
   if (team_run(&team) != 0) return BENCH_FAILED;
@@ -211,47 +202,17 @@ static int make_text(const struct perf_plan* plan, char** text, size_t* bytes) {
   return result;
 }
 
-/* Opened before anything is measured, and emptied only when there is something better. */
-static int open_output(const char* path, int* created) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  *created = fd >= 0;
-  return fd >= 0 || errno != EEXIST ? fd : open(path, O_WRONLY | O_CLOEXEC);
-}
-
-/* 0, or -1 with errno set. */
-static int write_output(int fd, const char* text, size_t bytes) {
-  if (ftruncate(fd, 0) != 0 && errno != EINVAL) return -1; /* EINVAL: a pipe or a device */
-  while (bytes > 0) {
-    ssize_t written = write(fd, text, bytes);
-    if (written < 0 && errno != EINTR) return -1;
-    if (written <= 0) continue;
-    text += written;
-    bytes -= (size_t)written;
-  }
-  return 0;
-}
-
 static int run_tune(struct tune_options* options) {
   struct perf_plan* plan = &options->plan;
   char* text = NULL;
   size_t bytes = 0;
-  int fd = -1, created = 0, result;
-  if (options->output != NULL) {
-    fd = open_output(options->output, &created);
-    if (fd < 0) return bench_fail("%s: %s", options->output, strerror(errno));
-  }
+  struct output output;
+  if (output_open(&output, options->output) != 0) return BENCH_FAILED;
   fill_plan(plan);
-  result = perf_plan_check(plan) == 0 ? make_text(plan, &text, &bytes) : BENCH_FAILED;
-  if (fd >= 0) {
-    int failed = result == BENCH_EQUAL && write_output(fd, text, bytes) != 0;
-    if ((close(fd) != 0 || failed) && result == BENCH_EQUAL) {
-      result = bench_fail("%s: %s", options->output, strerror(errno));
-    }
-    if (result == BENCH_EQUAL) {
-      printf("# written: ARFUSION_TUNING_FILE=%s takes it into use\n", options->output);
-    } else if (created) {
-      unlink(options->output);
-    }
+  int result = perf_plan_check(plan) == 0 ? make_text(plan, &text, &bytes) : BENCH_FAILED;
+  result = output_close(&output, result, text, bytes);
+  if (result == BENCH_EQUAL && options->output != NULL) {
+    printf("# written: ARFUSION_TUNING_FILE=%s takes it into use\n", options->output);
   }
   free(text);
   return result;
@@ -263,7 +224,7 @@ int tune_main(int argc, char** argv) {
   int result = BENCH_FAILED;
   if (argp_parse(&parser, argc, argv, 0, NULL, &options) != 0) return BENCH_FAILED;
   unsetenv("ARFUSION_TUNING_FILE"); /* what it says is measured anew, and it may be for other ranks */
-  if (bench_session_open(options.device, &session) == 0) {
+  if (bench_session_open(options.plan.device, &session) == 0) {
     options.plan.session = &session;
     result = run_tune(&options);
     bench_session_close(&session);
