@@ -10,7 +10,19 @@
 # that lacks a second GPU, or a program of others (gnuplot, PyTorch), is skipped. Ends with `N passed, N failed, N
 # skipped`. B: the build folder (build). PYTHON: the Python that has PyTorch (python3).
 #
-# How long steps take and what can be done in half an hour: test/gpu/README.md.
+# Two H200s for half an hour, in calls of ten minutes at most (seconds as measured there, or ~ as estimated):
+#
+#   1  LIMIT=570, ~520: plugin 5 check ~12 watchdog ~60 library 6 overlap 3 chains 5 streams 3 soak 4 soak-4 3
+#      soak-16 3 soak-processes 3 topology 3 nccl-abort ~20 nccl-python ~15 library-preloaded ~8 ranges ~8 sanitize 40
+#      check-threads ~30 communicators 65 kernels ~180 check-legacy-threads ~30
+#   2  LIMIT=580, ~550, what is timed, so nothing beside it: nccl-tests-speed ~70 profiler ~135 net ~185 python-cost ~15
+#      torch-host-time ~15 llama ~120
+#   3  LIMIT=560, what is only right or wrong, as three sessions at the same time with an OUTDIR each: nccl-torch ~40
+#      nccl-tests-forms ~55 nccl-tests-programs ~60 nccl-tests-correct ~145; python ~60 torch-operators ~110
+#      python-expandable ~60; flashinfer, as much as there is time for
+#
+# Not in there: many-gpus ~210 (has check-processes ~100, topo 9, tune 7 and perf 20 in it, too; in call 1 in place of
+# kernels), quant ~25, peers 25, demo 14, soak-long 600.
 set -u
 out=${1:?usage: session.sh OUTDIR [STEP...]}
 shift
