@@ -17,9 +17,9 @@
 #      check-threads ~30 communicators 65 kernels ~180 check-legacy-threads ~30
 #   2  LIMIT=580, ~550, what is timed, so nothing beside it: nccl-tests-speed ~70 profiler ~135 net ~185 python-cost ~15
 #      torch-host-time ~15 llama ~120
-#   3  LIMIT=560, what is only right or wrong, as three sessions at the same time with an OUTDIR each: nccl-torch ~40
+#   3  what is only right or wrong. Two sessions at the same time, LIMIT=400 and an OUTDIR each: nccl-torch ~40
 #      nccl-tests-forms ~55 nccl-tests-programs ~60 nccl-tests-correct ~145; python ~60 torch-operators ~110
-#      python-expandable ~60; flashinfer, as much as there is time for
+#      python-expandable ~60. Then flashinfer, in the time that is left
 #
 # Not in there: many-gpus ~210 (has check-processes ~100, topo 9, tune 7 and perf 20 in it, too; in call 1 in place of
 # kernels), quant ~25, peers 25, demo 14, soak-long 600.
