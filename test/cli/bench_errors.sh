@@ -1,20 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What arfusion-bench says and exits with when it cannot run.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-
-# expect STATUS TEXT ARGUMENTS...: exit status, and a text in what it says on stderr
-expect() {
-  local want=$1 text=$2 status=0
-  shift 2
-  "$B/arfusion-bench" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
-  if [ $status != "$want" ] || { [ -n "$text" ] && ! grep -q -- "$text" "$scratch/err"; }; then
-    echo "arfusion-bench $*: exit $status, expected $want with '$text'; stderr: $(cat "$scratch/err")"
-    bad=1
-  fi
-}
+tool=$B/arfusion-bench
+. test/expect.sh
 
 echo '[]' >"$scratch/none.json"
 echo '[{' >"$scratch/broken.json"

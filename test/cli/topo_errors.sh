@@ -2,22 +2,9 @@
 # arfusion-topo with bad options, bad files, and nowhere to write to: the exit status, and one line that names what is
 # wrong.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
 tool=$(realpath "$B/arfusion-topo")
 hgx=test/data/topologies/nccl-hgx-h200-8.xml
-
-# expect STATUS TEXT ARGUMENTS...: exit status, and a text in what it says on stderr
-expect() {
-  local want=$1 text=$2 status=0
-  shift 2
-  "$tool" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
-  if [ $status != "$want" ] || { [ -n "$text" ] && ! grep -qF -- "$text" "$scratch/err"; }; then
-    echo "arfusion-topo $*: exit $status, expected $want with '$text'; stderr: $(cat "$scratch/err")"
-    bad=1
-  fi
-}
+. test/expect.sh
 
 # ---- usage
 expect 64 'unknown command toplogy' toplogy
