@@ -105,6 +105,12 @@ def view(array: Any, name: str, writable: bool = False) -> View:
     raise ValueError(f"{name} is a {type(array).__name__}: a torch tensor or a numpy array is needed")
 
 
+def elsewhere(found: View, name: str, device: int, owner: str) -> ValueError:
+    """The error for an array that is not where its `owner` is."""
+    where = ["host memory" if d == HOST else f"GPU {d}" for d in (found.device, device)]
+    return ValueError(f"{name} is on {where[0]}, the {owner} on {where[1]}")
+
+
 def current_stream(device: int) -> int:
     """The cudaStream_t that torch uses now on that device; the host has none."""
     torch = sys.modules.get("torch")

@@ -27,8 +27,7 @@ def _on(array: Any, name: str, device: int, writable: bool = False) -> arrays.Vi
     """The view of an array that is where the communicator is."""
     view = arrays.view(array, name, writable)
     if view.device != device:
-        where = ["host memory" if d == arrays.HOST else f"GPU {d}" for d in (view.device, device)]
-        raise ValueError(f"{name} is on {where[0]}, the communicator on {where[1]}")
+        raise arrays.elsewhere(view, name, device, "communicator")
     return view
 
 

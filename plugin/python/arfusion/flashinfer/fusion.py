@@ -23,8 +23,7 @@ def _explain(array: Any, name: str, device: int, like: Any, needed: int, writabl
         raise ValueError(f"{name} is None: this pattern needs it")
     view = arrays.view(array, name, writable)
     if view.device != device:
-        where = ["host memory" if d == arrays.HOST else f"GPU {d}" for d in (view.device, device)]
-        raise ValueError(f"{name} is on {where[0]}, the workspace on {where[1]}")
+        raise arrays.elsewhere(view, name, device, "workspace")
     if like is not None and array.dtype != like.dtype:
         raise ValueError(f"{name}: its dtype is {array.dtype}, the input's {like.dtype}")
     if view.strides is not None:
@@ -83,6 +82,12 @@ def _scratch(count: int, like: Any) -> Any:
         torch = sys.modules["torch"]
         return torch.empty((count,), dtype=torch.uint8, device=like.device)
     return sys.modules["numpy"].empty((count,), dtype="uint8")
+
+
+def _group_size(group_size: Optional[int], hidden: int) -> int:
+    if group_size is None or group_size < 1 or hidden % group_size:
+        raise ValueError(f"block_quant_group_size is {group_size}: a divisor of hidden_dim {hidden} is needed")
+    return group_size
 
 
 def _group_scales(scale_out: Any, device: int, tokens: int, words: int, needed: int) -> int:
@@ -150,9 +155,7 @@ def _quantize(request: _abi.Request, device: int, call: _Call) -> Any:
         request.scaleOut = _pointer(scale_out, "scale_out", device, None, tokens * 4)
         return None
     if quant == Quantization.FP8_GROUP:
-        if group_size is None or group_size < 1 or hidden % group_size:
-            raise ValueError(f"block_quant_group_size is {group_size}: a divisor of hidden_dim {hidden} is needed")
-        request.groupSize = group_size
+        request.groupSize = group_size = _group_size(group_size, hidden)
         needed = _abi.scale_out_bytes(quant, tokens, hidden, group_size)
         request.scaleOut = _group_scales(scale_out, device, tokens, (hidden // group_size + 3) // 4, needed)
         return None
@@ -277,8 +280,7 @@ def _empty_like(array: Any) -> Any:
 
 def _check_group_scales(scale_out: Any, tokens: int, hidden: int, group_size: Optional[int]) -> None:
     """FlashInfer's conditions on the arguments of the group patterns."""
-    if group_size is None or group_size <= 0 or hidden % group_size:
-        raise ValueError(f"block_quant_group_size is {group_size}: a divisor of hidden_dim {hidden} is needed")
+    group_size = _group_size(group_size, hidden)
     if scale_out is None:
         raise ValueError("scale_out is None: this pattern needs it")
     view, words = arrays.view(scale_out, "scale_out"), (hidden // group_size + 3) // 4
