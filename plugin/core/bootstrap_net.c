@@ -188,9 +188,11 @@ enum net_status net_send_part(int fd, const void* data, size_t bytes, size_t* do
 
 enum net_status net_receive_some(int fd, void* data, size_t bytes, size_t* done) {
   while (*done < bytes) {
-    ssize_t received = recv(fd, (char*)data + *done, bytes - *done, MSG_DONTWAIT);
+    size_t wanted = bytes - *done;
+    ssize_t received = recv(fd, (char*)data + *done, wanted, MSG_DONTWAIT);
     if (received > 0) {
       *done += (size_t)received;
+      if ((size_t)received < wanted) return NET_OK; /* that was all, most likely: the next call will see */
     } else if (received == 0) {
       return NET_CLOSED;
     } else if (errno == EAGAIN) {

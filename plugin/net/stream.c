@@ -49,21 +49,7 @@ enum net_status stream_send_some(struct stream* stream, const void* data, size_t
 
 enum net_status stream_receive_some(struct stream* stream, void* data, size_t bytes, size_t* done) {
   if (stream->in.memory != NULL) return rings_step(stream, NULL, data, bytes, done);
-  while (*done < bytes) {
-    size_t wanted = bytes - *done;
-    ssize_t received = recv(stream->fd, (char*)data + *done, wanted, MSG_DONTWAIT);
-    if (received > 0) {
-      *done += (size_t)received;
-      if ((size_t)received < wanted) return NET_OK; /* that was all, most likely: the next call will see */
-    } else if (received == 0) {
-      return NET_CLOSED;
-    } else if (errno == EAGAIN) {
-      return NET_OK;
-    } else if (errno != EINTR) {
-      return net_is_gone(errno) ? NET_CLOSED : NET_ERROR;
-    }
-  }
-  return NET_OK;
+  return net_receive_some(stream->fd, data, bytes, done);
 }
 
 void stream_wait(struct stream* stream, int to_send) {
