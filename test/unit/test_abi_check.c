@@ -144,6 +144,15 @@ static int untouched(const struct support_tensors* tensors) {
   return 1;
 }
 
+static void calls_succeed(struct calls* calls) {
+  struct support_outcome outcomes[NRANKS];
+  support_threads(NRANKS, calls_run, calls, outcomes);
+  for (int r = 0; r < NRANKS; ++r) {
+    if (outcomes[r].result != arfusionSuccess) fail_msg("rank %d: %s", r, calls->text[r]);
+    assert_true(support_outputs_right(&calls->tensors[r], NRANKS));
+  }
+}
+
 /* Every rank has been told at its call `at`, at once, and refuses to go on. */
 static void check_told(struct calls* calls, const struct support_outcome* outcomes, int at) {
   for (int r = 0; r < NRANKS; ++r) {
@@ -172,17 +181,12 @@ static void ranks_that_agree_are_served(void** state) {
   comms_make(checking, comms, 8);
   for (int i = 0; i < 50; ++i) assert_true(support_operation_all(comms, NRANKS));
   struct calls calls = {.comms = comms, .count = {4, 4, 4}};
-  struct support_outcome outcomes[NRANKS];
   for (int r = 0; r < NRANKS; ++r) {
     calls.make[r][0] = algorithm_differs;
     calls.make[r][1] = hint_differs;
     calls.make[r][2] = tokens_differ;
   }
-  support_threads(NRANKS, calls_run, &calls, outcomes);
-  for (int r = 0; r < NRANKS; ++r) {
-    if (outcomes[r].result != arfusionSuccess) fail_msg("rank %d: %s", r, calls.text[r]);
-    assert_true(support_outputs_right(&calls.tensors[r], NRANKS));
-  }
+  calls_succeed(&calls);
   comms_end(comms);
 }
 
@@ -272,15 +276,10 @@ static void local_of_rank_2(arfusionRequest_t* q) {
 static void local_fields_may_differ(void** state) {
   (void)state;
   void* comms[NRANKS];
-  struct support_outcome outcomes[NRANKS];
   struct calls calls = {.comms = comms, .count = {2, 2, 2},
                         .make = {{local_of_rank_0}, {local_of_rank_1}, {local_of_rank_2}}};
   comms_make(checking, comms, 8);
-  support_threads(NRANKS, calls_run, &calls, outcomes);
-  for (int r = 0; r < NRANKS; ++r) {
-    if (outcomes[r].result != arfusionSuccess) fail_msg("rank %d: %s", r, calls.text[r]);
-    assert_true(support_outputs_right(&calls.tensors[r], NRANKS));
-  }
+  calls_succeed(&calls);
   comms_end(comms);
 }
 

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "arfusion.h"
-#include "test/unit/support.h"
+#include "test/unit/library_ranks.h"
 
 /* In a child there is nobody to catch an assertion. */
 #define CHECK(condition)                                                        \
@@ -36,12 +36,7 @@ static int set_up(void** state) {
 
 static void in_processes(int nranks, support_function function, void* argument) {
   struct support_outcome outcomes[SUPPORT_MAX_RANKS];
-  support_processes(nranks, function, argument, outcomes);
-  for (int r = 0; r < nranks; ++r) {
-    if (!outcomes[r].ended || outcomes[r].result != arfusionSuccess) {
-      fail_msg("rank %d: %s, %d, %s", r, outcomes[r].ended ? "ended" : "died", outcomes[r].result, outcomes[r].text);
-    }
-  }
+  library_ranks_run(nranks, function, argument, outcomes);
 }
 
 /* ---------------------------------------------------------------- the operation */

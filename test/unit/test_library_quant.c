@@ -15,7 +15,7 @@
 
 #include "arfusion.h"
 #include "plugin/tools/bench/reference.h"
-#include "test/unit/support.h"
+#include "test/unit/library_ranks.h"
 
 enum { NRANKS = 2, TOKENS = 131, HIDDEN = 1040 };
 
@@ -128,15 +128,9 @@ static arfusionResult_t job_rank(int rank, void* argument, struct support_outcom
 
 static void job_do(int turned_off) {
   struct support_outcome outcomes[SUPPORT_MAX_RANKS];
-  struct job job = {.turned_off = turned_off};
-  void* ctx = support_context();
-  assert_int_equal(arfusionPlugin_v1.getUniqueId(ctx, &job.id), arfusionSuccess);
-  arfusionPlugin_v1.finalize(ctx);
-  support_processes(NRANKS, job_rank, &job, outcomes);
+  struct job job = {.turned_off = turned_off, .id = library_unique_id()};
+  library_ranks_run(NRANKS, job_rank, &job, outcomes);
   for (int r = 0; r < NRANKS; ++r) {
-    if (!outcomes[r].ended || outcomes[r].result != arfusionSuccess) {
-      fail_msg("rank %d: %s, %d, %s", r, outcomes[r].ended ? "ended" : "died", outcomes[r].result, outcomes[r].text);
-    }
     assert_int_equal(outcomes[r].value[1], (turned_off ? 1 : 3) * 2 * sizeof forms / sizeof forms[0]);
     assert_int_equal(outcomes[r].value[0], outcomes[r].value[1]);
   }
