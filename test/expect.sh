@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# For tests of what $tool says when it cannot run, to source. Each that fails is printed, and sets $bad. $scratch is a
-# folder that goes away.
+# For tests of what $tool (a command, or a function) says when it cannot run, to source. Each that fails is printed, and
+# sets $bad. $scratch is a folder that goes away.
 bad=0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # plot draws what perf wrote and what is kept of earlier runs; what it cannot draw is one line that names what is wrong.
 set -eu
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
 bench=$(realpath "$B/arfusion-bench")
+plot() { PATH=${search:-$PATH} "$bench" plot "$@"; }
+tool=plot
+. test/expect.sh
 
 "$bench" perf --device host --tokens 1,2,4 --hidden 64,128 --json "$scratch/perf.json" >"$scratch/table"
 for path in auto oneshot_lamport oneshot_sync twoshot unfused epilogue; do
@@ -18,43 +19,34 @@ grep -Eq '^auto is (not )?faster than unfused at ' "$scratch/table"
 for text in 'hidden 64' 'hidden 128' 'twoshot' 'tokens' '</svg>'; do grep -q "$text" "$scratch/perf.svg"; done
 for text in 'hidden 2880' 'hidden 8192' 'NVIDIA H200' 'nccl'; do grep -q "$text" "$scratch/h200x2.svg"; done
 
-# expect TEXT ARGUMENTS...: exit 2, and one line with the text
-expect() {
-  local text=$1 status=0
-  shift
-  PATH=${search:-$PATH} "$bench" plot "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
-  if [ $status != 2 ] || ! grep -qF -- "$text" "$scratch/err"; then
-    echo "plot $*: exit $status, expected 2 with '$text': $(cat "$scratch/err")"
-    exit 1
-  fi
-}
 # change PATTERN REPLACEMENT: the document with something else in its lines
 change() { sed "s/$1/$2/" "$scratch/perf.json" >"$scratch/changed.json"; }
 
 svg=$scratch/none.svg
-expect '--output FILE' "$scratch/perf.json"
-expect 'document of perf' -o "$svg"
-expect 'missing.json' "$scratch/missing.json" -o "$svg"
-expect 'no/such' "$scratch/perf.json" -o "$scratch/no/such.svg"
-expect '/dev/full' "$scratch/perf.json" -o /dev/full
+expect 2 '--output FILE' "$scratch/perf.json"
+expect 2 'document of perf' -o "$svg"
+expect 2 'missing.json' "$scratch/missing.json" -o "$svg"
+expect 2 'no/such' "$scratch/perf.json" -o "$scratch/no/such.svg"
+expect 2 '/dev/full' "$scratch/perf.json" -o /dev/full
 echo '{"machine": {' >"$scratch/changed.json"
-expect 'changed.json:2: ' "$scratch/changed.json" -o "$svg"
+expect 2 'changed.json:2: ' "$scratch/changed.json" -o "$svg"
 change '"measurements"' '"results"'
-expect 'changed.json: Object item not found: measurements' "$scratch/changed.json" -o "$svg"
+expect 2 'changed.json: Object item not found: measurements' "$scratch/changed.json" -o "$svg"
 change '"device"' '"gpu"'
-expect 'Object item not found: device' "$scratch/changed.json" -o "$svg"
+expect 2 'Object item not found: device' "$scratch/changed.json" -o "$svg"
 change '"tokens": 4' '"words": 4'
-expect 'measurement 12: Object item not found: tokens' "$scratch/changed.json" -o "$svg"
+expect 2 'measurement 12: Object item not found: tokens' "$scratch/changed.json" -o "$svg"
 change '"tokens": 4' '"tokens": -4'
-expect 'measurement 12: tokens must be greater than 0' "$scratch/changed.json" -o "$svg"
+expect 2 'measurement 12: tokens must be greater than 0' "$scratch/changed.json" -o "$svg"
 change '"tokens": 4' '"tokens": "four"'
-expect 'measurement 12: Expected integer' "$scratch/changed.json" -o "$svg"
+expect 2 'measurement 12: Expected integer' "$scratch/changed.json" -o "$svg"
 change '"launch": "eager"' '"launch": "lazy"'
-expect 'launch is lazy' "$scratch/changed.json" -o "$svg"
+expect 2 'launch is lazy' "$scratch/changed.json" -o "$svg"
 change '"dtype": "bf16"' '"dtype": "fp16"'
-expect 'dtype is fp16, but bf16 before' "$scratch/perf.json" "$scratch/changed.json" -o "$svg"
-expect 'is there twice' "$scratch/perf.json" "$scratch/perf.json" -o "$svg"
+expect 2 'dtype is fp16, but bf16 before' "$scratch/perf.json" "$scratch/changed.json" -o "$svg"
+expect 2 'is there twice' "$scratch/perf.json" "$scratch/perf.json" -o "$svg"
 echo '{"machine": {"device": "x"}, "measurements": []}' >"$scratch/changed.json"
-expect 'not empty' "$scratch/changed.json" -o "$svg"
-search=$scratch expect gnuplot-nox "$scratch/perf.json" -o "$svg"
+expect 2 'not empty' "$scratch/changed.json" -o "$svg"
+search=$scratch expect 2 gnuplot-nox "$scratch/perf.json" -o "$svg"
 [ ! -e "$svg" ]
+exit $bad
