@@ -30,5 +30,5 @@ tar -C build -c --exclude=obj --exclude=emu --exclude='*.a' --exclude=gen --excl
   tar -C "$staged" -x
 find "$staged" -type f -size +100k \( -perm -u+x -o -name '*.so*' \) -exec strip --strip-debug {} + 2>/dev/null || true
 # Every program has the same kernels in it, and the dictionary room for several programs.
-tar -C "$staged" -c gpu | xz --lzma2=preset=6,dict=96MiB >"$file"
+tar -C "$staged" -c gpu | xz --lzma2=preset=1,dict=96MiB >"$file"
 ls -l "$file"
