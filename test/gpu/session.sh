@@ -41,8 +41,14 @@ say() { # say NAME WHAT: a line of the summary
 
 left() { echo $((end - SECONDS - 10)); } # seconds; what is kept is for the end
 
-end_session() { # end_session PROCESS: the session of processes that this one leads
-  [ -z "$1" ] || pkill -KILL -s "$1" 2>/dev/null
+end_session() { # end_session PROCESS: the session of processes that this one leads; without pkill, which may lack
+  local stat fields
+  [ -n "$1" ] || return 0
+  for stat in /proc/[0-9]*/stat; do
+    { read -r fields <"$stat"; } 2>/dev/null || continue
+    fields=(${fields##*) }) # behind the name: state, parent, group, session
+    [ "${fields[3]}" != "$1" ] || kill -KILL "${stat//[!0-9]/}" 2>/dev/null
+  done
 }
 
 pack() {
