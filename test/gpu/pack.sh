@@ -9,6 +9,8 @@
 #
 #   mkdir -p build && tar -xJf FILE -C build && B=build/gpu bash test/gpu/session.sh OUTDIR [STEP...]
 #
+# (`python3 -m tarfile -e FILE build` where there is no xz.)
+#
 # Environment: NVCC_GENCODE (sm_90), JOBS (2); NCCL_TESTS_SOURCE, FLASHINFER: clones to fetch from.
 set -eu
 cd "$(dirname "$0")/../.."
