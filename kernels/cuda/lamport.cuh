@@ -252,118 +252,173 @@ DEVICE auto lamport_spare(const struct lamport_rows_args& a, const struct exchan
   }
 }
 
+/* What a thread keeps from step to step, beside the exchange: one struct of both costs registers. */
+template <class T, int RANKS, bool CHUNKED, bool QUANT>
+struct lamport_rows_state {
+  typedef lamport_room<T, RANKS, CHUNKED> room;
+  /* Where registers are short, what has been sent is loaded again when it is needed, and gamma for each row. */
+  static constexpr bool reload = QUANT && CHUNKED && T::vectors == 2;
+  static constexpr bool keeps_gamma = room::gamma && !(QUANT && T::unpacks_by_conversion);
+  bool by_ticket;
+  struct epilogue e;
+  struct vec own[T::vectors], next_own[T::vectors], residual[T::vectors];
+  struct epilogue_gamma<T> kept_gamma[T::vectors];
+  struct lamport_step step, next;
+  struct lamport_tickets tickets;
+  struct quant q;
+};
+
+template <class T, int RANKS, bool CHUNKED, bool QUANT>
+DEVICE void lamport_rows_begin(const struct lamport_rows_args& a, lamport_rows_state<T, RANKS, CHUNKED, QUANT>* s) {
+  typedef lamport_room<T, RANKS, CHUNKED> room;
+  s->by_ticket = room::tickets && a.by_ticket;
+  s->e = epilogue_begin<T, CHUNKED>();
+  s->step = {device_block(), 0};
+  s->next = lamport_next<CHUNKED>(a.rows, s->step);
+  s->tickets = {0, 0, 0};
+  if (room::tickets) s->tickets.words = device_shared<2>();
+  if (QUANT) quant_begin<CHUNKED>(a.quant, &s->q);
+}
+
+/* Sends the first step, by ticket also the second. Returns false if the communicator has failed: then nothing was
+ * sent. */
+template <bool ALIGNED, class T, int RANKS, bool CHUNKED, bool QUANT>
+DEVICE bool lamport_rows_send_first(const struct lamport_rows_args& a, struct exchange* x,
+                                    lamport_rows_state<T, RANKS, CHUNKED, QUANT>* s) {
+  typedef lamport_room<T, RANKS, CHUNKED> room;
+  const struct rows_args& rows = a.rows;
+  const uint32_t fail = exchange_read(a.exchange, x);
+  lamport_load_input<T, ALIGNED>(s->e, rows, s->step, s->own);
+  if (room::early) lamport_load_residual<T, ALIGNED>(s->e, rows, s->step, s->residual);
+  if (s->keeps_gamma && epilogue_normalises<QUANT>(rows)) {
+    epilogue_load_row_gamma<T, ALIGNED>(s->e, rows, s->kept_gamma);
+  }
+  if (!exchange_check(a.exchange, *x, fail)) return false;
+  lamport_send_step<T, RANKS>(s->e, a, x->epoch, s->step, s->own);
+  if (QUANT && !CHUNKED) quant_load_scale(a.quant, &s->q);
+  if (!room::early) lamport_prefetch_residual<T>(s->e, rows, s->step);
+  if (!s->keeps_gamma && !CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(s->e, rows);
+  if ((room::early || s->by_ticket) && lamport_valid(rows, s->next)) {
+    lamport_load_input<T, ALIGNED>(s->e, rows, s->next, s->next_own);
+  }
+  if (s->by_ticket) lamport_send_step<T, RANKS>(s->e, a, x->epoch, s->next, s->next_own);
+  if (QUANT) quant_clear_unused<T, ALIGNED>(a.quant, rows.tokens);
+  return true;
+}
+
+/* Sends the step after the one that is awaited; by ticket it has been sent. */
+template <bool ALIGNED, class T, int RANKS, bool CHUNKED, bool QUANT>
+DEVICE void lamport_rows_send_next(const struct lamport_rows_args& a, const struct exchange& x,
+                                   lamport_rows_state<T, RANKS, CHUNKED, QUANT>* s) {
+  typedef lamport_room<T, RANKS, CHUNKED> room;
+  if (!room::early && !s->by_ticket) {
+    UNROLL for (int j = 0; j < T::vectors; ++j) s->next_own[j] = vec_fill(0);
+  }
+  if (!s->by_ticket && lamport_valid(a.rows, s->next)) {
+    if (!room::early) lamport_load_input<T, ALIGNED>(s->e, a.rows, s->next, s->next_own);
+    lamport_send_step<T, RANKS>(s->e, a, x.epoch, s->next, s->next_own);
+  }
+}
+
+/* Waits for a step, adds it up, and the residual. */
+template <bool ALIGNED, class T, int RANKS, bool CHUNKED, bool QUANT>
+DEVICE void lamport_rows_receive(const struct lamport_rows_args& a, struct exchange* x,
+                                 lamport_rows_state<T, RANKS, CHUNKED, QUANT>* s, struct vec* y) {
+  typedef lamport_room<T, RANKS, CHUNKED> room;
+  const struct rows_args& rows = a.rows;
+  const uint32_t token = s->step.token;
+  if (s->reload) {
+    lamport_load_input<T, ALIGNED>(s->e, rows, s->step, s->own);
+    UNROLL for (int j = 0; j < T::vectors; ++j) s->own[j] = vec_clear_negative_zero<T>(s->own[j]);
+  }
+  UNROLL for (int j = 0; j < T::vectors; ++j) {
+    const uint32_t vector = epilogue_vector<T>(s->e, s->step.chunk, j);
+    y[j] = vec_fill(0);
+    if (vector < rows.vectors) {
+      const struct vec sum = lamport_receive_rounded<T, RANKS, CHUNKED>(
+          a.exchange, x, s->own[j], lamport_row_offset(a, x->epoch, token, vector), token);
+      struct vec late_residual = vec_fill(0);
+      if (!room::early && rows.residual_in) {
+        late_residual =
+            vec_load<T, ALIGNED>(epilogue_address(rows.residual_in, token, rows.residual_in_stride, vector));
+      }
+      y[j] = epilogue_add_residual<T>(rows, sum, room::early ? s->residual[j] : late_residual);
+    }
+    if (!s->reload) s->own[j] = s->next_own[j];
+  }
+}
+
+/* Has the next step's residual come, and without tickets the input of the one after. */
+template <bool ALIGNED, class T, int RANKS, bool CHUNKED, bool QUANT>
+DEVICE void lamport_rows_load_ahead(const struct lamport_rows_args& a,
+                                    lamport_rows_state<T, RANKS, CHUNKED, QUANT>* s) {
+  const struct rows_args& rows = a.rows;
+  if (!lamport_valid(rows, s->next)) return;
+  if (lamport_room<T, RANKS, CHUNKED>::early) {
+    const struct lamport_step after = lamport_next<CHUNKED>(rows, s->next);
+    lamport_load_residual<T, ALIGNED>(s->e, rows, s->next, s->residual);
+    if (!s->by_ticket && lamport_valid(rows, after)) {
+      lamport_load_input<T, ALIGNED>(s->e, rows, after, s->next_own);
+    }
+  } else {
+    lamport_prefetch_residual<T>(s->e, rows, s->next);
+  }
+}
+
 /* While a step is awaited, the one after it has been sent. While its epilogue runs, the input of the one after that is
  * being loaded; with tickets, from the barrier on. */
 template <class T, int RANKS, bool CHUNKED, bool ALIGNED, bool QUANT>
 KERNEL(CUDA_GROUP_PACKS) lamport_rows(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
   typedef lamport_room<T, RANKS, CHUNKED> room;
   const struct rows_args& rows = a.rows;
-  const bool by_ticket = room::tickets && a.by_ticket;
-  /* Registers: what has been sent is loaded again when it is needed. */
-  constexpr bool reload = QUANT && CHUNKED && T::vectors == 2;
-  constexpr bool keeps_gamma = room::gamma && !(QUANT && T::unpacks_by_conversion); /* registers */
-  struct epilogue e = epilogue_begin<T, CHUNKED>();
+  const bool normalises = epilogue_normalises<QUANT>(rows);
+  lamport_rows_state<T, RANKS, CHUNKED, QUANT> s;
   struct exchange x;
-  struct vec own[T::vectors], next_own[T::vectors], residual[T::vectors];
-  struct epilogue_gamma<T> kept_gamma[T::vectors];
-  struct lamport_step step = {device_block(), 0};
-  struct lamport_step next = lamport_next<CHUNKED>(rows, step);
-  struct lamport_tickets tickets = {0, 0, 0};
-  if (room::tickets) tickets.words = device_shared<2>();
-  struct quant q;
-  if (QUANT) quant_begin<CHUNKED>(a.quant, &q);
-
+  lamport_rows_begin(a, &s);
   device_grid_wait();
-  const uint32_t fail = exchange_read(a.exchange, &x);
-  lamport_load_input<T, ALIGNED>(e, rows, step, own);
-  if (room::early) lamport_load_residual<T, ALIGNED>(e, rows, step, residual);
-  if (keeps_gamma && epilogue_normalises<QUANT>(rows)) epilogue_load_row_gamma<T, ALIGNED>(e, rows, kept_gamma);
-  if (!exchange_check(a.exchange, x, fail)) return;
-  lamport_send_step<T, RANKS>(e, a, x.epoch, step, own);
-  if (QUANT && !CHUNKED) quant_load_scale(a.quant, &q);
-  if (!room::early) lamport_prefetch_residual<T>(e, rows, step);
-  if (!keeps_gamma && !CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(e, rows);
-  if ((room::early || by_ticket) && lamport_valid(rows, next)) {
-    lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
-  }
-  if (by_ticket) lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
-  if (QUANT) quant_clear_unused<T, ALIGNED>(a.quant, rows.tokens);
+  if (!lamport_rows_send_first<ALIGNED>(a, &x, &s)) return;
   exchange_arrive(a.exchange, &x);
   if (!room::late_advance) exchange_advance(a.exchange, x);
 
-  while (lamport_valid(rows, step)) {
-    const uint32_t token = step.token;
+  while (lamport_valid(rows, s.step)) {
+    const uint32_t token = s.step.token;
     struct epilogue_row<T, CHUNKED, QUANT ? 0 : room::kept> row;
     do {
-      const uint32_t chunk = step.chunk;
-      if (!room::tickets) next = lamport_next<CHUNKED>(rows, step);
-      if (!room::early && !by_ticket) {
-        UNROLL for (int j = 0; j < T::vectors; ++j) next_own[j] = vec_fill(0);
-      }
-      if (!by_ticket && lamport_valid(rows, next)) {
-        if (!room::early) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
-        lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
-      }
+      const uint32_t chunk = s.step.chunk;
       struct vec y[T::vectors];
-      if (reload) {
-        lamport_load_input<T, ALIGNED>(e, rows, step, own);
-        UNROLL for (int j = 0; j < T::vectors; ++j) own[j] = vec_clear_negative_zero<T>(own[j]);
-      }
-      UNROLL for (int j = 0; j < T::vectors; ++j) {
-        const uint32_t vector = epilogue_vector<T>(e, chunk, j);
-        y[j] = vec_fill(0);
-        if (vector < rows.vectors) {
-          const struct vec sum = lamport_receive_rounded<T, RANKS, CHUNKED>(
-              a.exchange, &x, own[j], lamport_row_offset(a, x.epoch, token, vector), token);
-          struct vec late_residual = vec_fill(0);
-          if (!room::early && rows.residual_in) {
-            late_residual =
-                vec_load<T, ALIGNED>(epilogue_address(rows.residual_in, token, rows.residual_in_stride, vector));
-          }
-          y[j] = epilogue_add_residual<T>(rows, sum, room::early ? residual[j] : late_residual);
-        }
-        if (!reload) own[j] = next_own[j];
-      }
-      if (by_ticket) lamport_ticket_take(a, &tickets);
-      if (lamport_valid(rows, next)) {
-        if (room::early) {
-          const struct lamport_step after = lamport_next<CHUNKED>(rows, next);
-          lamport_load_residual<T, ALIGNED>(e, rows, next, residual);
-          if (!by_ticket && lamport_valid(rows, after)) lamport_load_input<T, ALIGNED>(e, rows, after, next_own);
-        } else {
-          lamport_prefetch_residual<T>(e, rows, next);
-        }
-      }
-      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row, lamport_spare<QUANT>(a, x));
-      step = next;
-      if (room::tickets) next = lamport_next<CHUNKED>(rows, step);
-    } while (CHUNKED && step.chunk != 0);
+      if (!room::tickets) s.next = lamport_next<CHUNKED>(rows, s.step);
+      lamport_rows_send_next<ALIGNED>(a, x, &s);
+      lamport_rows_receive<ALIGNED>(a, &x, &s, y);
+      if (s.by_ticket) lamport_ticket_take(a, &s.tickets);
+      lamport_rows_load_ahead<ALIGNED>(a, &s);
+      epilogue_first_pass<T, ALIGNED>(s.e, rows, token, chunk, y, &row, lamport_spare<QUANT>(a, x));
+      s.step = s.next;
+      if (room::tickets) s.next = lamport_next<CHUNKED>(rows, s.step);
+    } while (CHUNKED && s.step.chunk != 0);
 
-    if (!epilogue_normalises<QUANT>(rows) && !by_ticket) continue;
+    if (!normalises && !s.by_ticket) continue;
     struct epilogue_gamma<T> late_gamma[T::vectors];
-    if (!keeps_gamma && !CHUNKED && epilogue_normalises<QUANT>(rows)) {
-      epilogue_load_row_gamma<T, ALIGNED>(e, rows, late_gamma);
-    }
+    if (!s.keeps_gamma && !CHUNKED && normalises) epilogue_load_row_gamma<T, ALIGNED>(s.e, rows, late_gamma);
     device_barrier();
-    if (by_ticket) {
-      next.token = lamport_ticket_token(&tickets);
-      if (room::early && lamport_valid(rows, next)) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
+    if (s.by_ticket) {
+      s.next.token = lamport_ticket_token(&s.tickets);
+      if (room::early && lamport_valid(rows, s.next)) lamport_load_input<T, ALIGNED>(s.e, rows, s.next, s.next_own);
     }
-    if (epilogue_normalises<QUANT>(rows)) {
-      if (a.early_trigger && !lamport_valid(rows, step) && exchange_control_thread()) {
+    if (normalises) {
+      if (a.early_trigger && !lamport_valid(rows, s.step) && exchange_control_thread()) {
         /* The barrier says that this block has read and cleared its last slots. */
         if (room::late_advance) exchange_advance(a.exchange, x);
         device_grid_trigger();
       }
-      epilogue_finish<T, ALIGNED>(&e, q, rows, a.quant, token, row, keeps_gamma ? kept_gamma : late_gamma,
+      epilogue_finish<T, ALIGNED>(&s.e, s.q, rows, a.quant, token, row, s.keeps_gamma ? s.kept_gamma : late_gamma,
                                   lamport_spare<QUANT>(a, x));
     }
-    if (by_ticket && lamport_valid(rows, next)) {
-      if (!room::early) lamport_load_input<T, ALIGNED>(e, rows, next, next_own);
-      lamport_send_step<T, RANKS>(e, a, x.epoch, next, next_own);
+    if (s.by_ticket && lamport_valid(rows, s.next)) {
+      if (!room::early) lamport_load_input<T, ALIGNED>(s.e, rows, s.next, s.next_own);
+      lamport_send_step<T, RANKS>(s.e, a, x.epoch, s.next, s.next_own);
     }
   }
-  if (room::late_advance && !(a.early_trigger && epilogue_normalises<QUANT>(rows))) exchange_advance(a.exchange, x);
+  if (room::late_advance && !(a.early_trigger && normalises)) exchange_advance(a.exchange, x);
 }
 
 /* ---------------------------------------------------------------- flat */

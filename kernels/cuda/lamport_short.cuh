@@ -34,96 +34,141 @@ DEVICE struct lamport_place lamport_place_of(const struct rows_args& rows, uint3
   return place;
 }
 
-template <class T, int RANKS, bool TWO, bool QUANT>
-KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
-  constexpr int tokens = TWO ? 2 : 1;
-  const struct rows_args& rows = a.rows;
-  struct epilogue e = epilogue_begin<T, false>();
-  const bool active = e.column < rows.vectors;
-  const bool second = TWO && device_block() + device_blocks() < (uint32_t)rows.tokens;
+/* What a thread has of its block's tokens. The exchange stays apart: as a part of it, the compiler no longer saw that
+ * nothing has failed before the first wait, and did not unroll the polling, which costs 0.1 µs or more. */
+template <class T, bool TWO>
+struct lamport_short_state {
+  static constexpr int tokens = TWO ? 2 : 1;
+  struct epilogue e;
+  bool active; /* the thread has a vector */
+  bool second; /* the block has two tokens */
   struct lamport_place place[tokens];
-  UNROLL for (int i = 0; i < tokens; ++i) {
-    place[i] = lamport_place_of(rows, device_block() + i * device_blocks(), e.column);
-  }
-  struct exchange x;
   struct vec own[tokens], residual[tokens], y[tokens];
   struct epilogue_gamma<T> gamma;
-  float weights[T::per_vector];
   struct quant q;
   struct quant_place quant_place;
+};
 
-  device_grid_wait();
-  const uint32_t fail = exchange_read(a.exchange, &x);
-  UNROLL for (int i = 0; i < tokens; ++i) {
-    own[i] = vec_fill(0);
-    if (active && (i == 0 || second)) own[i] = device_load(place[i].input);
+template <class T, bool TWO>
+DEVICE bool lamport_short_has(const struct lamport_short_state<T, TWO>& s, int i) {
+  return s.active && (i == 0 || s.second);
+}
+
+DEVICE uint32_t lamport_short_token(int i) { return device_block() + i * device_blocks(); }
+
+template <class T, bool TWO>
+DEVICE void lamport_short_begin(const struct rows_args& rows, struct lamport_short_state<T, TWO>* s) {
+  s->e = epilogue_begin<T, false>();
+  s->active = s->e.column < rows.vectors;
+  s->second = TWO && device_block() + device_blocks() < (uint32_t)rows.tokens;
+  UNROLL for (int i = 0; i < s->tokens; ++i) s->place[i] = lamport_place_of(rows, lamport_short_token(i), s->e.column);
+}
+
+/* Sends, then loads what is needed only later. Returns false if the communicator has failed: then nothing was sent. */
+template <class T, int RANKS, bool TWO, bool QUANT>
+DEVICE bool lamport_short_send(const struct lamport_rows_args& a, struct exchange* x,
+                               struct lamport_short_state<T, TWO>* s) {
+  const struct rows_args& rows = a.rows;
+  const uint32_t fail = exchange_read(a.exchange, x);
+  UNROLL for (int i = 0; i < s->tokens; ++i) {
+    s->own[i] = vec_fill(0);
+    if (lamport_short_has(*s, i)) s->own[i] = device_load(s->place[i].input);
   }
-  UNROLL for (int i = 0; i < tokens; ++i) {
-    own[i] = vec_clear_negative_zero<T>(own[i]);
-    place[i].slot_vector += x.epoch & 1 ? (uint32_t)(a.exchange.buffer / CUDA_VECTOR) : 0;
-    if (active && (i == 0 || second) && fail == 0) {
-      lamport_send<RANKS>(a.exchange, (uint64_t)place[i].slot_vector * CUDA_VECTOR, own[i]);
+  UNROLL for (int i = 0; i < s->tokens; ++i) {
+    s->own[i] = vec_clear_negative_zero<T>(s->own[i]);
+    s->place[i].slot_vector += x->epoch & 1 ? (uint32_t)(a.exchange.buffer / CUDA_VECTOR) : 0;
+    if (lamport_short_has(*s, i) && fail == 0) {
+      lamport_send<RANKS>(a.exchange, (uint64_t)s->place[i].slot_vector * CUDA_VECTOR, s->own[i]);
     }
   }
-  UNROLL for (int i = 0; i < tokens; ++i) {
-    residual[i] = vec_fill(0);
-    if (active && (i == 0 || second) && rows.residual_in) residual[i] = device_load(place[i].residual_in);
+  UNROLL for (int i = 0; i < s->tokens; ++i) {
+    s->residual[i] = vec_fill(0);
+    if (lamport_short_has(*s, i) && rows.residual_in) s->residual[i] = device_load(s->place[i].residual_in);
   }
-  gamma.v[0] = gamma.v[1] = vec_fill(0);
-  if (active && epilogue_normalises<QUANT>(rows)) epilogue_load_gamma<T, true>(rows, e.column, &gamma);
-  if (QUANT) quant_load_scale(a.quant, &q);
-  if (!exchange_check(a.exchange, x, fail)) return;
-  exchange_arrive(a.exchange, &x);
-  device_pin(e.own_segment);
-  device_pin(e.lane_segment);
-  device_pin(e.lane);
-  if (QUANT) {
-    quant_begin<false>(a.quant, &q);
-    quant_clear_unused<T, true>(a.quant, rows.tokens);
-    if (!TWO) { /* registers */
-      quant_places<T>(e, rows, a.quant, device_block(), &quant_place);
-      device_keep(quant_place.codes);
-      device_keep(quant_place.scale);
-    }
-    q = quant_ready(a.quant, q);
-  }
+  s->gamma.v[0] = s->gamma.v[1] = vec_fill(0);
+  if (s->active && epilogue_normalises<QUANT>(rows)) epilogue_load_gamma<T, true>(rows, s->e.column, &s->gamma);
+  if (QUANT) quant_load_scale(a.quant, &s->q);
+  return exchange_check(a.exchange, *x, fail);
+}
 
-  UNROLL for (int i = 0; i < tokens; ++i) {
-    y[i] = vec_fill(0);
-    if (i != 0 && !second) break;
-    if (active) {
+/* While the data is on its way. */
+template <class T, bool TWO, bool QUANT>
+DEVICE void lamport_short_prepare(const struct lamport_rows_args& a, struct lamport_short_state<T, TWO>* s) {
+  device_pin(s->e.own_segment);
+  device_pin(s->e.lane_segment);
+  device_pin(s->e.lane);
+  if (!QUANT) return;
+  quant_begin<false>(a.quant, &s->q);
+  quant_clear_unused<T, true>(a.quant, a.rows.tokens);
+  if (!TWO) { /* registers */
+    quant_places<T>(s->e, a.rows, a.quant, device_block(), &s->quant_place);
+    device_keep(s->quant_place.codes);
+    device_keep(s->quant_place.scale);
+  }
+  s->q = quant_ready(a.quant, s->q);
+}
+
+/* The sum, the residual added, and the squares of the token's thread for the barrier that follows. */
+template <class T, int RANKS, bool TWO, bool QUANT>
+DEVICE void lamport_short_receive(const struct lamport_rows_args& a, struct exchange* x,
+                                  struct lamport_short_state<T, TWO>* s) {
+  const struct rows_args& rows = a.rows;
+  UNROLL for (int i = 0; i < s->tokens; ++i) {
+    s->y[i] = vec_fill(0);
+    if (i != 0 && !s->second) break;
+    if (s->active) {
       const struct vec sum = lamport_receive_rounded<T, RANKS, false>(
-          a.exchange, &x, own[i], (uint64_t)place[i].slot_vector * CUDA_VECTOR, device_block() + i * device_blocks());
-      y[i] = epilogue_add_residual<T>(rows, sum, residual[i]);
-      if (rows.residual_out) device_store(place[i].residual_out, y[i]);
+          a.exchange, x, s->own[i], (uint64_t)s->place[i].slot_vector * CUDA_VECTOR, lamport_short_token(i));
+      s->y[i] = epilogue_add_residual<T>(rows, sum, s->residual[i]);
+      if (rows.residual_out) device_store(s->place[i].residual_out, s->y[i]);
     }
-    e.parity = (uint32_t)i;
-    if (epilogue_normalises<QUANT>(rows)) epilogue_add_squares<T, false>(e, 0, &y[i]);
+    s->e.parity = (uint32_t)i;
+    if (epilogue_normalises<QUANT>(rows)) epilogue_add_squares<T, false>(s->e, 0, &s->y[i]);
   }
-  if (epilogue_normalises<QUANT>(rows)) {
-    epilogue_weights<T>(rows, gamma, weights);
+}
+
+/* After the barrier. */
+template <class T, bool TWO, bool QUANT>
+DEVICE void lamport_short_finish(const struct lamport_rows_args& a, struct lamport_short_state<T, TWO>* s,
+                                 const float* weights) {
+  const struct rows_args& rows = a.rows;
+  UNROLL for (int i = 0; i < s->tokens; ++i) {
+    if (i != 0 && !s->second) break;
+    s->e.parity = (uint32_t)i;
+    const float scale = epilogue_scale<T, false>(&s->e, rows);
+    if (QUANT) {
+      struct vec n = vec_fill(0);
+      if (s->active) n = epilogue_norm<T>(s->y[i], scale, weights);
+      if (s->active && rows.norm_out) device_store(s->place[i].norm_out, n);
+      quant_row<T, true, false>(s->e, s->q, rows, a.quant, lamport_short_token(i), TWO ? NULL : &s->quant_place, &n);
+    } else if (s->active) {
+      device_store(s->place[i].norm_out, epilogue_norm<T>(s->y[i], scale, weights));
+    }
+  }
+}
+
+template <class T, int RANKS, bool TWO, bool QUANT>
+KERNEL(CUDA_GROUP_PACKS) lamport_short(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
+  struct lamport_short_state<T, TWO> s;
+  struct exchange x;
+  lamport_short_begin<T, TWO>(a.rows, &s);
+  device_grid_wait();
+  if (!lamport_short_send<T, RANKS, TWO, QUANT>(a, &x, &s)) return;
+  exchange_arrive(a.exchange, &x);
+  lamport_short_prepare<T, TWO, QUANT>(a, &s);
+  lamport_short_receive<T, RANKS, TWO, QUANT>(a, &x, &s);
+  if (epilogue_normalises<QUANT>(a.rows)) {
+    float weights[T::per_vector];
+    epilogue_weights<T>(a.rows, s.gamma, weights);
     device_barrier();
     if (a.early_trigger && exchange_control_thread()) {
       /* The barrier says that this block has read and cleared its slots. */
       exchange_advance(a.exchange, x);
       device_grid_trigger();
     }
-    UNROLL for (int i = 0; i < tokens; ++i) {
-      if (i != 0 && !second) break;
-      e.parity = (uint32_t)i;
-      const float scale = epilogue_scale<T, false>(&e, rows);
-      if (QUANT) {
-        struct vec n = vec_fill(0);
-        if (active) n = epilogue_norm<T>(y[i], scale, weights);
-        if (active && rows.norm_out) device_store(place[i].norm_out, n);
-        quant_row<T, true, false>(e, q, rows, a.quant, device_block() + i * device_blocks(), TWO ? NULL : &quant_place,
-                                   &n);
-      } else if (active) {
-        device_store(place[i].norm_out, epilogue_norm<T>(y[i], scale, weights));
-      }
-    }
+    lamport_short_finish<T, TWO, QUANT>(a, &s, weights);
   }
-  if (!(a.early_trigger && epilogue_normalises<QUANT>(rows))) exchange_advance(a.exchange, x);
+  if (!(a.early_trigger && epilogue_normalises<QUANT>(a.rows))) exchange_advance(a.exchange, x);
 }
 
 #endif

@@ -166,86 +166,109 @@ DEVICE auto twoshot_spare_of(const struct lamport_rows_args& a, const struct exc
   else return epilogue_no_spare{};
 }
 
+/* What a thread keeps from step to step, beside the exchange. */
+template <class T, int RANKS, bool CHUNKED, bool QUANT>
+struct twoshot_rows_state {
+  /* Where registers are short, the residual is loaded late, and no input is prefetched. */
+  static constexpr bool scarce = CHUNKED || (T::vectors == 2 && RANKS == 4);
+  /* And each step is added up only when it is collected. */
+  static constexpr bool late_reduce = QUANT && (T::vectors == 2 || (CHUNKED && T::unpacks_by_conversion));
+  struct epilogue e;
+  struct vec input[T::vectors], sum[T::vectors], next_sum[T::vectors];
+  struct lamport_step step;
+  struct quant q;
+};
+
+/* Sends the input of a step, if there is such a step, and has that of the one after it come closer. */
+template <bool ALIGNED, class T, int RANKS, bool CHUNKED, bool QUANT>
+DEVICE void twoshot_rows_send(const struct lamport_rows_args& a, const struct exchange& x,
+                              twoshot_rows_state<T, RANKS, CHUNKED, QUANT>* s, const struct lamport_step& step) {
+  if (!lamport_valid(a.rows, step)) return;
+  lamport_load_input<T, ALIGNED>(s->e, a.rows, step, s->input);
+  twoshot_send_step<T, RANKS>(s->e, a, x, step, s->input);
+  const struct lamport_step after = lamport_next<CHUNKED>(a.rows, step);
+  if (!s->scarce && lamport_valid(a.rows, after)) twoshot_prefetch_input<T>(s->e, a.rows, after);
+}
+
+/* Sends the first step. Returns false if the communicator has failed: then nothing was sent. */
+template <bool ALIGNED, class T, int RANKS, bool CHUNKED, bool QUANT>
+DEVICE bool twoshot_rows_send_first(const struct lamport_rows_args& a, struct exchange* x,
+                                    twoshot_rows_state<T, RANKS, CHUNKED, QUANT>* s) {
+  const struct rows_args& rows = a.rows;
+  const uint32_t fail = exchange_read(a.exchange, x);
+  lamport_load_input<T, ALIGNED>(s->e, rows, s->step, s->input);
+  if (!exchange_check(a.exchange, *x, fail)) return false;
+  exchange_hold_epoch(x);
+  twoshot_send_step<T, RANKS>(s->e, a, *x, s->step, s->input);
+  lamport_prefetch_residual<T>(s->e, rows, s->step);
+  if (!CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(s->e, rows);
+  if (QUANT && !CHUNKED) quant_load_scale(a.quant, &s->q);
+  if (QUANT) quant_clear_unused<T, ALIGNED>(a.quant, rows.tokens);
+  return true;
+}
+
+/* Adds up the step that is next, and collects the sum of this one in `y`, the residual added. */
+template <bool ALIGNED, class T, int RANKS, bool CHUNKED, bool QUANT>
+DEVICE void twoshot_rows_receive(const struct lamport_rows_args& a, struct exchange* x,
+                                 twoshot_rows_state<T, RANKS, CHUNKED, QUANT>* s, const struct lamport_step& next,
+                                 struct vec* y) {
+  const struct rows_args& rows = a.rows;
+  if (lamport_valid(rows, next)) {
+    if (!s->late_reduce) twoshot_reduce_step<T, RANKS, ALIGNED>(s->e, a, x, next, s->next_sum);
+    lamport_prefetch_residual<T>(s->e, rows, next);
+  }
+  if (s->late_reduce) twoshot_reduce_step<T, RANKS, ALIGNED>(s->e, a, x, s->step, s->sum);
+  if (!s->scarce) lamport_load_residual<T, ALIGNED>(s->e, rows, s->step, y);
+  twoshot_collect_step<T, RANKS>(s->e, a, x, s->step, s->sum);
+  if (s->scarce) lamport_load_residual<T, ALIGNED>(s->e, rows, s->step, y);
+  UNROLL for (int j = 0; j < T::vectors; ++j) {
+    y[j] = epilogue_add_residual<T>(rows, s->sum[j], y[j]);
+    if (!s->late_reduce) s->sum[j] = s->next_sum[j];
+  }
+}
+
 /* While the sum of a step is collected, that of the next one has been sent, and of the one after it the input. */
 template <class T, int RANKS, bool CHUNKED, bool ALIGNED, bool QUANT>
 KERNEL(CUDA_GROUP_PACKS) twoshot_rows(KERNEL_ARGUMENT(struct lamport_rows_args) a) {
-  /* Registers: the residual is loaded late, no input is prefetched. */
-  constexpr bool scarce = CHUNKED || (T::vectors == 2 && RANKS == 4);
   constexpr bool late_advance = !CHUNKED && T::vectors == 1 && RANKS != 8;
-  /* And each step is added up only when it is collected. */
-  constexpr bool late_reduce = QUANT && (T::vectors == 2 || (CHUNKED && T::unpacks_by_conversion));
   const struct rows_args& rows = a.rows;
-  struct epilogue e = epilogue_begin<T, CHUNKED>();
+  const bool normalises = epilogue_normalises<QUANT>(rows);
+  twoshot_rows_state<T, RANKS, CHUNKED, QUANT> s;
   struct exchange x;
-  struct vec input[T::vectors], sum[T::vectors], next_sum[T::vectors];
-  struct lamport_step step = {device_block(), 0};
-  struct quant q;
-  if (QUANT) quant_begin<CHUNKED>(a.quant, &q);
-
+  s.e = epilogue_begin<T, CHUNKED>();
+  s.step = {device_block(), 0};
+  if (QUANT) quant_begin<CHUNKED>(a.quant, &s.q);
   device_grid_wait();
-  const uint32_t fail = exchange_read(a.exchange, &x);
-  lamport_load_input<T, ALIGNED>(e, rows, step, input);
-  if (!exchange_check(a.exchange, x, fail)) return;
-  exchange_hold_epoch(&x);
-  twoshot_send_step<T, RANKS>(e, a, x, step, input);
-  lamport_prefetch_residual<T>(e, rows, step);
-  if (!CHUNKED && epilogue_normalises<QUANT>(rows)) epilogue_prefetch_row_gamma<T>(e, rows);
-  if (QUANT && !CHUNKED) quant_load_scale(a.quant, &q);
-  if (QUANT) quant_clear_unused<T, ALIGNED>(a.quant, rows.tokens);
+  if (!twoshot_rows_send_first<ALIGNED>(a, &x, &s)) return;
   exchange_arrive(a.exchange, &x);
   if (!late_advance) exchange_advance(a.exchange, x);
-  {
-    const struct lamport_step next = lamport_next<CHUNKED>(rows, step), after = lamport_next<CHUNKED>(rows, next);
-    if (lamport_valid(rows, next)) {
-      lamport_load_input<T, ALIGNED>(e, rows, next, input);
-      twoshot_send_step<T, RANKS>(e, a, x, next, input);
-    }
-    if (!scarce && lamport_valid(rows, after)) twoshot_prefetch_input<T>(e, rows, after);
-  }
-  if (!late_reduce) twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, step, sum);
+  twoshot_rows_send<ALIGNED>(a, x, &s, lamport_next<CHUNKED>(rows, s.step));
+  if (!s.late_reduce) twoshot_reduce_step<T, RANKS, ALIGNED>(s.e, a, &x, s.step, s.sum);
 
-  while (lamport_valid(rows, step)) {
-    const uint32_t token = step.token;
+  while (lamport_valid(rows, s.step)) {
+    const uint32_t token = s.step.token;
     const bool last_token = (uint32_t)rows.tokens - token <= device_blocks();
     struct epilogue_row<T, CHUNKED, 0> row;
     do {
-      const uint32_t chunk = step.chunk;
-      const struct lamport_step next = lamport_next<CHUNKED>(rows, step), after = lamport_next<CHUNKED>(rows, next);
-      if (lamport_valid(rows, after)) {
-        lamport_load_input<T, ALIGNED>(e, rows, after, input);
-        twoshot_send_step<T, RANKS>(e, a, x, after, input);
-        const struct lamport_step third = lamport_next<CHUNKED>(rows, after);
-        if (!scarce && lamport_valid(rows, third)) twoshot_prefetch_input<T>(e, rows, third);
-      }
-      if (lamport_valid(rows, next)) {
-        if (!late_reduce) twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, next, next_sum);
-        lamport_prefetch_residual<T>(e, rows, next);
-      }
-      if (late_reduce) twoshot_reduce_step<T, RANKS, ALIGNED>(e, a, &x, step, sum);
+      const struct lamport_step next = lamport_next<CHUNKED>(rows, s.step);
       struct vec y[T::vectors];
-      if (!scarce) lamport_load_residual<T, ALIGNED>(e, rows, step, y);
-      twoshot_collect_step<T, RANKS>(e, a, &x, step, sum);
-      if (scarce) lamport_load_residual<T, ALIGNED>(e, rows, step, y);
-      UNROLL for (int j = 0; j < T::vectors; ++j) {
-        y[j] = epilogue_add_residual<T>(rows, sum[j], y[j]);
-        if (!late_reduce) sum[j] = next_sum[j];
-      }
-      epilogue_first_pass<T, ALIGNED>(e, rows, token, chunk, y, &row, twoshot_spare_of<RANKS, QUANT>(a, x));
-      step = next;
-    } while (CHUNKED && step.chunk != 0);
-    if (epilogue_normalises<QUANT>(rows)) {
-      struct epilogue_gamma<T> gamma[T::vectors];
-      if (!CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(e, rows, gamma);
-      device_barrier();
-      if (a.early_trigger && last_token && exchange_control_thread()) {
-        /* The barrier says that this block has read and cleared its last slots. */
-        if (late_advance) exchange_advance(a.exchange, x);
-        device_grid_trigger();
-      }
-      epilogue_finish<T, ALIGNED>(&e, q, rows, a.quant, token, row, gamma, twoshot_spare_of<RANKS, QUANT>(a, x));
+      twoshot_rows_send<ALIGNED>(a, x, &s, lamport_next<CHUNKED>(rows, next));
+      twoshot_rows_receive<ALIGNED>(a, &x, &s, next, y);
+      epilogue_first_pass<T, ALIGNED>(s.e, rows, token, s.step.chunk, y, &row, twoshot_spare_of<RANKS, QUANT>(a, x));
+      s.step = next;
+    } while (CHUNKED && s.step.chunk != 0);
+    if (!normalises) continue;
+    struct epilogue_gamma<T> gamma[T::vectors];
+    if (!CHUNKED) epilogue_load_row_gamma<T, ALIGNED>(s.e, rows, gamma);
+    device_barrier();
+    if (a.early_trigger && last_token && exchange_control_thread()) {
+      /* The barrier says that this block has read and cleared its last slots. */
+      if (late_advance) exchange_advance(a.exchange, x);
+      device_grid_trigger();
     }
+    epilogue_finish<T, ALIGNED>(&s.e, s.q, rows, a.quant, token, row, gamma, twoshot_spare_of<RANKS, QUANT>(a, x));
   }
-  if (late_advance && !(a.early_trigger && epilogue_normalises<QUANT>(rows))) exchange_advance(a.exchange, x);
+  if (late_advance && !(a.early_trigger && normalises)) exchange_advance(a.exchange, x);
 }
 
 /* ---------------------------------------------------------------- flat */
