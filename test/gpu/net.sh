@@ -23,20 +23,16 @@ types="int8 uint8 int32 uint32 int64 uint64 half bfloat16 float double" # what C
 
 # perf PROGRAM PROCESSES WANTED ARGUMENT...: nothing is wrong, and NCCL's log has WANTED (a pattern).
 perf() {
-  local program=$NCCL_TESTS/$1_perf processes=$2 wanted=$3 log status=0 rank pids=()
+  local program=$NCCL_TESTS/$1_perf processes=$2 wanted=$3 log status=0
   shift 3
   log=$(mktemp -d)
   if [ "$processes" = 1 ]; then
-    timeout -k 5 120 "$program" -g 2 "$@" >"$log/0" 2>&1 || status=$?
+    timeout -k 5 120 "$program" -g 2 "$@" >"$log/of-0" 2>&1 || status=$?
   else
     : >"$log/ranks"
-    for rank in 0 1; do
-      RANKS_FILE=$log/ranks RANK=$rank WORLD_SIZE=2 timeout -k 5 120 "$program" -g 1 "$@" >"$log/$rank" 2>&1 &
-      pids+=($!)
-    done
-    for rank in "${pids[@]}"; do wait "$rank" || status=$?; done
+    RANKS_FILE=$log/ranks two_ranks 120 "$log/of" "$program" -g 1 "$@" || status=$?
   fi
-  cat "$log"/[01] >"$log/all"
+  cat "$log"/of-* >"$log/all"
   cat "$log/all"
   if [ $status != 0 ]; then echo "exit $status"
   elif ! grep -q 'Out of bounds values : 0 OK' "$log/all"; then status=1; echo "results are wrong"
@@ -48,16 +44,11 @@ perf() {
 }
 
 torch() { # torch VARIABLE=VALUE...: two processes
-  local status=0 pids=()
-  port=$((port + 10))
-  for rank in 0 1; do
-    timeout -k 5 150 env RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@" \
-      "$PYTHON" test/gpu/net_torch.py >"$out/torch-$port-$rank.log" 2>&1 &
-    pids+=($!)
-  done
-  for pid in "${pids[@]}"; do wait "$pid" || status=1; done
-  cat "$out/torch-$port-"[01].log
-  [ $status = 0 ] && grep -q 'Using network arfusion' "$out/torch-$port-0.log" && echo "right, over arfusion"
+  local status=0 log
+  port=$((port + 10)) log=$out/torch-$port
+  two_ranks 150 "$log" env MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$@" "$PYTHON" test/gpu/net_torch.py || status=$?
+  cat "$log"-[01]
+  [ $status = 0 ] && grep -q 'Using network arfusion' "$log-0" && echo "right, over arfusion"
 }
 
 # figure NETWORK BYTES ITERATIONS COLUMN: of all_reduce_perf, out of place: 6 is the time in µs, 8 the bus bandwidth.
@@ -95,7 +86,7 @@ compare() { # alternating, so that a machine that warms up favours nobody; media
 # Nobody asks for it: NCCL takes another one, and says so.
 declines() { perf all_reduce 1 'NET/arfusion: declined' -b 8 -e 1M -f 8 && grep -Eq 'Using network (Socket|IB)' "$1"; }
 
-export -f perf declines
+export -f two_ranks perf declines
 export NCCL_TESTS
 if [ -x "$NCCL_TESTS/all_reduce_perf" ]; then
   for program in $programs; do

@@ -14,19 +14,16 @@ script=test/gpu/profiler_torch.py
 . test/gpu/cases.sh
 port=$((20000 + RANDOM % 20000))
 LD_LIBRARY_PATH=$(cd "$B" && pwd)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export LD_LIBRARY_PATH WORLD_SIZE=2
+export LD_LIBRARY_PATH
 "$PYTHON" -c 'import torch, sys; sys.exit(torch.cuda.device_count() < 2)' 2>/dev/null ||
   { echo "$PYTHON has no torch that sees two GPUs"; exit 77; }
 
 both() { # both LIMIT VARIABLE=VALUE... ARGUMENT...: the script on two ranks, each with the variables
-  local limit=$1 status=0 pids=()
+  local limit=$1 status=0 log
   shift
-  port=$((port + 10))
-  for rank in 0 1; do
-    timeout -k 5 "$limit" env RANK=$rank MASTER_PORT=$port "${@:1:$#-2}" "$PYTHON" $script "${@: -2}" &
-    pids+=($!)
-  done
-  for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+  port=$((port + 10)) log=$out/both-$port
+  two_ranks "$limit" "$log" env MASTER_PORT=$port "${@:1:$#-2}" "$PYTHON" $script "${@: -2}" || status=$?
+  cat "$log"-[01]
   return $status
 }
 
@@ -44,9 +41,9 @@ without() { # nobody asks, nothing is written
 unwritable() { # one warning each time that a process makes its first communicator (twice), and it goes on
   local folder=$out/unwritable
   mkdir -p "$folder"
-  both 180 NCCL_PROFILER_PLUGIN=arfusion ARFUSION_REPORT=/nowhere/report.json run "$folder" 2>"$folder/stderr" ||
+  both 180 NCCL_PROFILER_PLUGIN=arfusion ARFUSION_REPORT=/nowhere/report.json run "$folder" >"$folder/said" ||
     return 1
-  warnings=$(grep -c 'ARFUSION_REPORT: /nowhere/report.json' "$folder/stderr")
+  warnings=$(grep -c 'ARFUSION_REPORT: /nowhere/report.json' "$folder/said")
   echo "$warnings warnings"
   [ "$warnings" -ge 2 ] && [ "$warnings" -le 4 ]
 }
