@@ -3,7 +3,7 @@
 # nccl-tests, NCCL's own public test programs, with libarfusion-nccl.so in front of NCCL. Its source is fetched, not
 # kept here.
 #
-#   bash test/gpu/nccl_tests.sh build         into $B/nccl-tests.tar.xz; needs nvcc and a network, and no GPU
+#   bash test/gpu/nccl_tests.sh build         into $B/nccl-tests; needs nvcc and a network, and no GPU
 #   bash test/gpu/nccl_tests.sh run PART OUT  on two GPUs: correct, forms, programs, speed (nccl_tests/run.py); into OUT
 #
 # B: the build folder (build). CUDA_HOME, NCCL_HOME, NVCC_GENCODE: as for make. NCCL_TESTS_SOURCE: where to clone it
@@ -19,7 +19,6 @@ build() {
   rm -rf "$folder"
   mkdir -p "$folder"
   git clone -q --depth 1 "$NCCL_TESTS_SOURCE" "$folder/source"
-  git -C "$folder/source" log -1 --format='nccl-tests %H, %cd' >"$folder/revision"
   local libraries top=$PWD
   libraries=$(dirname "$(ls "$CUDA_HOME"/lib{64,}/libcudart_static.a 2>/dev/null | head -n 1)")
   mkdir "$folder/mpi" "$folder/mpi/lib"
@@ -28,14 +27,13 @@ build() {
   make -C "$folder/source/src" ${JOBS:+-j$JOBS} MPI=1 MPI_HOME="$(realpath "$folder/mpi")" CUDARTLIB=cudart_static \
     CUDA_HOME="$CUDA_HOME" CUDA_LIB="$libraries" NCCL_HOME="$NCCL_HOME" NVCC_GENCODE="$NVCC_GENCODE" \
     BUILDDIR="$(realpath "$folder")/build" build
+  git -C "$folder/source" log -1 --format='nccl-tests %H, %cd' >"$folder/revision"
   rm -rf "$folder/source" "$folder/mpi" "$folder"/build/*.o "$folder/build/os" "$folder/build/verifiable"
   strip "$folder"/build/*_perf
-  tar -C "$B" -cJf "$folder.tar.xz" nccl-tests # they have most of their bytes in common
   cat "$folder/revision"
 }
 
 run() {
-  [ ! -e "$folder.tar.xz" ] || tar -C "$B" -xJf "$folder.tar.xz"
   [ -x "$folder/build/all_reduce_perf" ] ||
     { echo "nccl-tests is not there: bash test/gpu/nccl_tests.sh build"; exit 77; }
   [ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge 2 ] || { echo "two GPUs are needed"; exit 77; }

@@ -21,15 +21,13 @@ build() { make --no-print-directory -j"$JOBS" NVCC_GENCODE="$NVCC_GENCODE" "$@";
 gpu_programs=$(for f in test/gpu/*.c; do echo "${f%.c}"; done)
 build BUILDDIR=$B all bench ${gpu_programs//test\//$B/test/}
 build BUILDDIR=$B/racecheck RACECHECK=1 all $B/racecheck/test/gpu/test_soak_cuda
-[ -e $B/nccl-tests.tar.xz ] || bash test/gpu/nccl_tests.sh build || echo "without nccl-tests"
-[ ! -e $B/nccl-tests.tar.xz ] || tar -C $B -xJf $B/nccl-tests.tar.xz # unpacked, as all steps need it
+[ -e $B/nccl-tests/revision ] || bash test/gpu/nccl_tests.sh build || echo "without nccl-tests"
 [ -e $B/flashinfer/revision ] || PYTHON=/usr/bin/python3 bash test/gpu/flashinfer.sh fetch ||
   echo "without FlashInfer's test"
 
 staged=$(mktemp -d)
 trap 'rm -rf "$staged"' EXIT
-tar -C build -c --exclude=obj --exclude=emu --exclude='*.a' --exclude=gen --exclude=nccl-tests.tar.xz gpu |
-  tar -C "$staged" -x
+tar -C build -c --exclude=obj --exclude=emu --exclude='*.a' --exclude=gen gpu | tar -C "$staged" -x
 find "$staged" -type f -size +100k \( -perm -u+x -o -name '*.so*' \) -exec strip --strip-debug {} + 2>/dev/null || true
 # Every program has the same kernels in it, and the dictionary room for several programs.
 tar -C "$staged" -c gpu | xz --lzma2=preset=1,dict=96MiB >"$file"
