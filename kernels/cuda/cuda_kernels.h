@@ -37,7 +37,7 @@ struct cuda_comm {
    * blocks have but a few tokens each, which may leave less of the GPU free, since none of its blocks lasts long. */
   int max_blocks, max_blocks_of_few_tokens;
   int compute_major;                   /* of this rank's GPU */
-  int shared_gpu;                      /* several ranks on this GPU: dependent launch is ignored */
+  int shared_gpu;                      /* several ranks on a GPU, the same on all: no dependent launch */
 };
 
 /* The layout for requests of up to max_request_bytes within limit_bytes a rank (see host_layout_compute). */

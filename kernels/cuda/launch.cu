@@ -257,10 +257,12 @@ static int most_blocks(const struct cuda_comm* comm, arfusionAlgorithm_t algorit
 }
 
 /* Blocks of a kernel that works on rows. Equal on all ranks. The limits are meant for the largest blocks: of half their
- * size, two are resident at once and have as many bytes under way. (One-shot sync only loses by it.) */
+ * size, two are resident at once and have as many bytes under way. (One-shot sync only loses by it. On a shared GPU the
+ * blocks of 16 ranks would be on every multiprocessor, and not all kernels can be beside those of others.) */
 static uint32_t rows_blocks(const struct cuda_comm* comm, arfusionAlgorithm_t algorithm, int64_t tokens,
                             uint32_t threads) {
-  const int64_t times = algorithm != arfusionAlgoOneshotSync && threads <= CUDA_GROUP_PACKS / 2 ? 2 : 1;
+  const bool doubled = algorithm != arfusionAlgoOneshotSync && threads <= CUDA_GROUP_PACKS / 2 && !comm->shared_gpu;
+  const int64_t times = doubled ? 2 : 1;
   const int64_t usual = most_blocks(comm, algorithm) * times, few = comm->max_blocks_of_few_tokens * times;
   if (algorithm == arfusionAlgoOneshotLamport) {
     const int64_t rounds = (tokens + few - 1) / few;

@@ -56,6 +56,7 @@ struct rank {
   struct support_found* found; /* [uses of a phase] */
   struct use* uses;
   int nuses;
+  double enqueued; /* seconds that the launches of a phase took; as long as a time-out: something held them up */
   uint32_t random;
 };
 
@@ -212,6 +213,7 @@ static struct use use_draw(uint32_t* agreed, int64_t left) {
 
 static void phase_run(struct rank* rank, int r, int phase) {
   uint32_t agreed = random_seed(seed, 1000 + (uint32_t)phase);
+  const double start = world_seconds();
   rank->nuses = 0;
   for (int64_t left = operations_of(phase); left > 0;) {
     struct support_ranges before = {.count = 0}, after = {.count = 0};
@@ -243,6 +245,7 @@ static void phase_run(struct rank* rank, int r, int phase) {
     CHECK(support_compare(&after, rank->found + rank->nuses, 0, world.stream[r]));
     rank->nuses += before.count;
   }
+  rank->enqueued = world_seconds() - start;
 }
 
 static void use_print(int r, const struct use* use, const struct support_found* found) {
@@ -266,7 +269,9 @@ static int phase_check(const struct rank* rank, int r, uint64_t epoch, int64_t d
     if (found[u].vectors != 0 && ++wrong <= PRINTED) use_print(r, &rank->uses[u], &found[u]);
   }
   free(found);
-  if (wrong != 0) printf("rank %d: %d of %d problems went wrong\n", r, wrong, rank->nuses);
+  if (wrong != 0) {
+    printf("rank %d: %d of %d problems went wrong, enqueued in %.1f s\n", r, wrong, rank->nuses, rank->enqueued);
+  }
   const uint64_t now = epoch_get(r);
   if (now != (epoch + (uint64_t)done) * CUDA_EPOCH) {
     printf("rank %d: the epoch's word is %" PRIx64 ", not that of %" PRIx64 " + %" PRId64 "\n", r, now, epoch, done);
