@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * complete_cuda.c: what the plugin turned down, on a GPU: ncclAllReduce, then the plugin's epilogue. Everything is
- * enqueued on the caller's stream and can be captured.
+ * complete_cuda.c: what the plugin turned down, on a GPU: ncclAllReduce (of one rank: a copy), then the plugin's
+ * epilogue. Everything is enqueued on the caller's stream and can be captured.
  */
 #include <cuda_runtime_api.h>
 
 #include "plugin/core/log.h"
+#include "plugin/core/request.h"
 #include "plugin/host/library.h"
 
 static arfusionResult_t failed(cudaError_t code, const char* call) {
@@ -30,6 +31,22 @@ static void* place_of_sum(const arfusionRequest_t* request) {
   return NULL;
 }
 
+static arfusionResult_t sum_enqueue(struct arfusionComm* comm, const arfusionRequest_t* request, const void* from,
+                                    void* to, cudaStream_t stream) {
+  const size_t count = (size_t)request->tokens * (size_t)request->hidden;
+  if (comm->nccl) {
+    return nccl_enqueue_all_reduce(comm->nccl, from, to, count, request->dataType, request->operation, stream);
+  }
+  if ((unsigned)request->operation > arfusionAvg) {
+    return error_set(arfusionInvalidArgument, "request.operation is %d, without NCCL there are 0 to %d",
+                     request->operation, arfusionAvg);
+  }
+  if (from == to) return arfusionSuccess;
+  const size_t bytes = count * (size_t)request_element_size(request->dataType);
+  const cudaError_t code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+  return code == cudaSuccess ? arfusionSuccess : failed(code, "copying the only rank's input");
+}
+
 static arfusionResult_t sum_and_finish(struct arfusionComm* comm, const arfusionRequest_t* request, void* sum,
                                        cudaStream_t stream) {
   const struct library* library = comm->library;
@@ -43,8 +60,7 @@ static arfusionResult_t sum_and_finish(struct arfusionComm* comm, const arfusion
     if (code != cudaSuccess) return failed(code, "packing the rows");
     dense = sum;
   }
-  FORWARD_IF_ERROR(nccl_enqueue_all_reduce(comm->nccl, dense, sum, rows * (size_t)request->hidden, request->dataType,
-                                           request->operation, stream));
+  FORWARD_IF_ERROR(sum_enqueue(comm, request, dense, sum, stream));
   arfusionRequest_t after = *request;
   after.input = sum;
   after.inputStride = 0;
@@ -67,7 +83,7 @@ static arfusionResult_t complete_rows(struct arfusionComm* comm, const arfusionR
 
 arfusionResult_t complete_on_cuda(struct arfusionComm* comm, const arfusionRequest_t* request, void* stream) {
   int previous;
-  if (!comm->nccl) {
+  if (!comm->nccl && comm->nranks > 1) {
     return error_set(arfusionInvalidUsage,
                      "the plugin turned the request down, and there is no NCCL communicator to do it "
                      "(no libnccl was found, or several ranks share a GPU)");
@@ -81,9 +97,7 @@ arfusionResult_t complete_on_cuda(struct arfusionComm* comm, const arfusionReque
   if (code != cudaSuccess) return failed(code, "cudaSetDevice");
   const arfusionResult_t result =
       request->pattern == arfusionPatternAllReduce
-          ? nccl_enqueue_all_reduce(comm->nccl, request->input, request->allreduceOut,
-                                    (size_t)request->tokens * (size_t)request->hidden, request->dataType,
-                                    request->operation, stream)
+          ? sum_enqueue(comm, request, request->input, request->allreduceOut, stream)
           : complete_rows(comm, request, stream);
   cudaSetDevice(previous);
   return result;

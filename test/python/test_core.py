@@ -367,12 +367,20 @@ class Here(unittest.TestCase):
         self.assertIsInstance(caught.exception, RuntimeError)
 
     def test_turned_down_requests_are_completed(self):
-        x = Arrays(0).make(np.arange(8, dtype=np.float32))
+        arrays, given = Arrays(0), np.arange(16, dtype=np.float32).reshape(2, 8)
+        x, y, residual, gamma = (arrays.make(values) for values in (given, given * 0, given * 2, np.ones(8)))
         with arfusion.Communicator.all_ranks(1)[0] as comm:
             comm.all_reduce(x)
             self.assertEqual(comm.route.algorithm, arfusion.Algorithm.NONE)
             self.assertIn("rank", comm.route.reason_text)
             self.assertEqual(comm.workspace().nranks, 0)
+            comm.all_reduce(x, y)
+            for array in (x, y):
+                self.assertTrue((arrays.floats(array) == given).all())
+            comm.allreduce_rmsnorm(x, gamma, residual, residual_out=residual, norm_out=y)
+            self.assertTrue((arrays.floats(residual) == given * 3).all())
+            scale = np.sqrt(np.mean((given * 3) ** 2, axis=1, keepdims=True) + 1e-6)
+            self.assertTrue(np.allclose(arrays.floats(y), given * 3 / scale, rtol=1e-4))
 
     def test_structs_and_values_are_the_headers(self):
         text = (ROOT / "include/arfusion_plugin.h").read_text() + (ROOT / "include/arfusion.h").read_text()
