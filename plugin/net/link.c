@@ -34,6 +34,7 @@ struct link* link_create(const struct link_parts* parts) {
   memcpy(link->fds, parts->fds, sizeof(link->fds));
   link->memory = parts->memory;
   memcpy(link->peer, parts->peer, sizeof(link->peer));
+  link->prompt = 1;
   link->inline_max = parts->memory != NULL ? LINK_INLINE_RING : LINK_INLINE_SOCKET;
   link->control.fd = link->fds[0];
   if (link->memory != NULL) link_memory_control(link->memory, link->sending, &link->control);

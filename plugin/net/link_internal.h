@@ -113,6 +113,8 @@ struct link {
   uint32_t seq_next;
   unsigned char posts[LINK_POSTINGS * (sizeof(struct link_post) + LINK_GROUP * sizeof(struct link_post_entry))];
   size_t posts_done, posts_bytes; /* written, and in all */
+  int prompt;                     /* postings go at once, because messages need them; else several go together */
+  unsigned posts_held, posts_looks; /* postings in `posts`, and looks for messages since the first of them came */
   int deaf;                       /* the peer takes no more postings; what it has sent may still come */
   struct link_early early[LINK_EARLY_MOST]; /* without a buffer yet, oldest first */
   int early_held;

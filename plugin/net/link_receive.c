@@ -8,12 +8,27 @@
 
 /* ---------------------------------------------------------------- postings */
 
+#define POSTS_HELD 8u   /* postings that go together where nobody waits for them */
+#define POSTS_LOOKS 64u /* and for so many looks without one of them: somebody may */
+
+/* Small messages come early, without waiting for a posting, and sending one costs a socket as much as a message. */
+static void prompt_choose(struct link* link, size_t size) {
+  link->prompt = link->memory != NULL || size > LINK_EARLY_MAX;
+}
+
+static int posts_due(const struct link* link) {
+  return link->prompt || link->posts_done > 0 || link->posts_held >= POSTS_HELD || link->posts_looks >= POSTS_LOOKS;
+}
+
 static void posts_write(struct link* link) {
   enum net_status status;
 
-  if (link->deaf || link->posts_done == link->posts_bytes) return;
+  if (link->deaf || link->posts_done == link->posts_bytes || !posts_due(link)) return;
   status = stream_send_some(&link->control, link->posts, link->posts_bytes, &link->posts_done, 0);
-  if (link->posts_done == link->posts_bytes) link->posts_done = link->posts_bytes = 0;
+  if (link->posts_done == link->posts_bytes) {
+    link->posts_done = link->posts_bytes = 0;
+    link->posts_held = link->posts_looks = 0;
+  }
   if (status == NET_CLOSED) link->deaf = 1; /* but what the peer sent before may still be read */
   if (status == NET_ERROR) link_fail_status(link, status);
 }
@@ -104,6 +119,7 @@ arfusionResult_t link_receive(struct link* link, int n, void* const* data, const
   slot->n = slot->waiting = n;
   slot->seq = link->seq_next++;
   atomic_store(&slot->pending, 0);
+  link->posts_held++;
   posts_add(link, &post, sizeof(post));
   for (int i = 0; i < n; i++) {
     struct link_post_entry entry = {.size = sizes[i], .tag = tags[i]};
@@ -122,6 +138,7 @@ static arfusionResult_t message_take(struct link* link, const struct link_messag
   struct link_request* request = &link->requests[message->seq % LINK_POSTINGS];
   struct link_entry* entry = &request->entry[message->entry % LINK_GROUP];
 
+  prompt_choose(link, message->size);
   if (message->kind == LINK_EARLY) return early_take(link, message);
   if (message->kind != LINK_MESSAGE || message->follows > 1 || message->lane >= link->nlanes) {
     return link_fail(link, arfusionRemoteError, "what came is no message (kind %u)", message->kind);
@@ -176,10 +193,14 @@ static int message_read(struct link* link) {
 arfusionResult_t link_receive_progress(struct link* link) {
   void* at;
 
+  link->posts_looks += link->posts_held > 0;
   posts_write(link);
   while (link->failed == arfusionSuccess) {
     struct link_message message;
-    if (link->reading_entry != NULL && !message_read(link)) break;
+    if (link->reading_entry != NULL) {
+      if (!message_read(link)) break;
+      if (link->ahead_at == link->ahead_have) break; /* looking for more costs as much as the next look */
+    }
     if (link_peek(link, sizeof(message), &at) != 1) break;
     memcpy(&message, at, sizeof(message));
     link->ahead_at += sizeof(message);

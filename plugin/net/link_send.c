@@ -156,7 +156,10 @@ arfusionResult_t link_send(struct link* link, const void* data, size_t size, int
     return link_fail(link, arfusionInvalidArgument, "a message of %zu bytes; at most %zu are allowed", size,
                      LINK_MESSAGE_MAX);
   }
-  if (link_send_progress(link) != arfusionSuccess) return link->failed;
+  sends_write(link);
+  /* What may go early need not look for postings each time. */
+  if (size > LINK_EARLY_MAX || link->early_count > LINK_EARLY_MOST / 2) postings_read(link);
+  if (link->failed != arfusionSuccess) return link->failed;
   if (link->gone) return link_gone(link);
   posting = posting_match(link, tag, &entry);
   if (posting == NULL && (size > LINK_EARLY_MAX || link->early_count == LINK_EARLY_MOST)) return arfusionSuccess;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * net_bench.c: latency and bandwidth of the network for NCCL between two processes of this host, driven as NCCL's proxy
- * threads drive it: messages of 512 KiB, eight of them outstanding, one thread a process. Beside it the same over a
- * plain TCP connection that this thread alone serves: what NCCL's own Socket network does by default.
+ * threads drive it: messages of 512 KiB, eight of them outstanding, one thread a process. Beside it the same over
+ * plain TCP connections, one for each direction, that this thread alone serves: what NCCL's own Socket network does by
+ * default, but for the length that it sends before each message.
  *
  * Figures are medians over windows (of 100 round trips, of 32 MiB) and, for machines that others use too, the best
  * window.
@@ -29,7 +30,7 @@ struct side {
   int rank;
   const struct nccl_net* net; /* NULL: the plain socket */
   void *send, *recv;          /* comms */
-  int fd;
+  int out, in; /* the plain sockets */
   char* memory; /* STEPS chunks to send, STEPS to receive */
 };
 
@@ -73,8 +74,8 @@ static int finished(struct side* side, struct request* request) {
     return done;
   }
   char* at = request->data + request->done;
-  moved = request->sending ? send(side->fd, at, request->size - request->done, MSG_DONTWAIT | MSG_NOSIGNAL)
-                           : recv(side->fd, at, request->size - request->done, MSG_DONTWAIT);
+  moved = request->sending ? send(side->out, at, request->size - request->done, MSG_DONTWAIT | MSG_NOSIGNAL)
+                           : recv(side->in, at, request->size - request->done, MSG_DONTWAIT);
   check(moved > 0 || (moved < 0 && errno == EAGAIN), "the plain socket");
   if (moved > 0) request->done += (size_t)moved;
   return request->done == request->size;
@@ -155,22 +156,24 @@ static void connect_net(struct side* side, int other) {
   side->net->closeListen(listening);
 }
 
-static void connect_plain(struct side* side, int other) {
+/* A connection, from rank 0 to rank 1. */
+static int connect_plain(int rank, int other) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, theirs;
   socklen_t bytes = sizeof address;
-  int listening = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+  int listening = socket(AF_INET, SOCK_STREAM, 0), on = 1, fd;
   check(bind(listening, (struct sockaddr*)&address, bytes) == 0 && listen(listening, 1) == 0, "listen");
   getsockname(listening, (struct sockaddr*)&address, &bytes);
   exchange(other, &address, &theirs, sizeof address);
-  if (side->rank == 0) {
-    side->fd = socket(AF_INET, SOCK_STREAM, 0);
-    check(connect(side->fd, (struct sockaddr*)&theirs, sizeof theirs) == 0, "connect");
+  if (rank == 0) {
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    check(connect(fd, (struct sockaddr*)&theirs, sizeof theirs) == 0, "connect");
   } else {
-    side->fd = accept(listening, NULL, NULL);
-    check(side->fd >= 0, "accept");
+    fd = accept(listening, NULL, NULL);
+    check(fd >= 0, "accept");
   }
-  setsockopt(side->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   close(listening);
+  return fd;
 }
 
 static void run(int rank, int other, const char* what, int both) {
@@ -181,11 +184,13 @@ static void run(int rank, int other, const char* what, int both) {
   side.memory = mmap(NULL, 2 * STEPS * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   memset(side.memory, rank, 2 * STEPS * CHUNK);
   setenv("ARFUSION_NET_TRANSPORT", strcmp(what, "arfusion, TCP") == 0 ? "tcp" : "auto", 1);
-  if (strcmp(what, "one socket") != 0) side.net = &ncclNetPlugin_v12;
+  if (strcmp(what, "plain sockets") != 0) side.net = &ncclNetPlugin_v12;
   if (side.net != NULL) {
     connect_net(&side, other);
   } else {
-    connect_plain(&side, other);
+    int first = connect_plain(rank, other), second = connect_plain(rank, other);
+    side.out = rank == 0 ? first : second;
+    side.in = rank == 0 ? second : first;
   }
   for (int i = 0; i < WINDOWS; i++) round[i] = latency(&side);
   bandwidth(&side, both, window);
@@ -200,7 +205,7 @@ static void run(int rank, int other, const char* what, int both) {
 }
 
 int main(int argc, char** argv) {
-  static const char* const all[] = {"one socket", "arfusion, TCP", "arfusion, memory"};
+  static const char* const all[] = {"plain sockets", "arfusion, TCP", "arfusion, memory"};
   int both = argc > 1 && strcmp(argv[1], "both") == 0, status = 0;
 
   if (argc > 2 || (argc > 1 && !both)) return fprintf(stderr, "usage: net_bench [both]\n"), 2;
