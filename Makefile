@@ -237,6 +237,11 @@ $(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(GPU_SUPPORT) $(HOST_OBJECTS) $(B)/lib
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
+$(B)/test/gpu/libhosts.so: $(B)/obj/test/gpu/hosts/hosts.c.o
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared -o $@ $^ $(LD_FLAGS) -ldl
+
 $(MOCK_NCCL): $(call objects,$(call sources,test/nccl/mock) plugin/tools/bench/number.c) test/nccl/mock/mock.map
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)

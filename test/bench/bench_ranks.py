@@ -52,6 +52,17 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def gpu_of(torch, rank):
+    return torch.device("cuda", rank % torch.cuda.device_count())
+
+
+def too_few_gpus(torch, ranks):
+    """What is wrong, unless there are enough GPUs for so many ranks, or ranks may share one; None: nothing."""
+    count = torch.cuda.device_count()
+    shared = count > 0 and os.environ.get("ARFUSION_SHARED_GPU") == "1"
+    return None if count >= ranks or shared else f"{ranks} ranks, but {count} GPUs"
+
+
 def how_it_ended(rank, child):
     child.join(30)
     return f"rank {rank} ended with code {child.exitcode}"

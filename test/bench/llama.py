@@ -22,7 +22,7 @@ import os
 import sys
 
 from bench_ranks import NO_MULTICAST, SPAWN, fail, free_port, number_list, percentile, repository_commit
-from bench_ranks import run_ranks, write_document
+from bench_ranks import run_ranks, too_few_gpus, write_document
 
 TOGETHER = ("torch", "unfused", "fused")
 EQUAL = ("unfused", "preloaded", "fused")
@@ -168,8 +168,9 @@ def main():
         import arfusion  # noqa: F401
     except ImportError as error:
         return fail(error)
-    if arguments.device == "cuda" and torch.cuda.device_count() < arguments.ranks:
-        return fail(f"{arguments.ranks} ranks, but {torch.cuda.device_count()} GPUs")
+    lacking = too_few_gpus(torch, arguments.ranks) if arguments.device == "cuda" else None
+    if lacking:
+        return fail(lacking)
     if arguments.preload and not os.path.exists(arguments.preload):
         return fail(f"--preload {arguments.preload}: there is no such file")
     results = Results()

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 import arfusion.ops
+from bench_ranks import gpu_of
 from llama_model import ATTENTIONS, SHAPES, Decoder
 
 PROMPT, NEW = 8, 24  # tokens
@@ -181,7 +182,7 @@ def machine(device, backend):
 
 def run_rank(rank, ranks, port, barrier, size, batches, names, attention, on_host, pipe):
     """Sends a dict for each batch, then None. `attention`: {batch: one of ATTENTIONS}; what is not there is chosen."""
-    device, backend = (torch.device("cpu"), "gloo") if on_host else (torch.device("cuda", rank), "nccl")
+    device, backend = (torch.device("cpu"), "gloo") if on_host else (gpu_of(torch, rank), "nccl")
     if on_host:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
     else:

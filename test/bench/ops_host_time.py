@@ -16,7 +16,7 @@ import os
 import sys
 import time
 
-from bench_ranks import NO_MULTICAST, fail, percentile, repository_commit, run_ranks, write_document
+from bench_ranks import NO_MULTICAST, fail, gpu_of, percentile, repository_commit, run_ranks, write_document
 
 STRETCHES, CALLS, SILENCE_S = 400, 50, 120
 TOKENS, HIDDEN, EPS, GROUP = 1, 4096, 1e-5, "ranks"
@@ -62,11 +62,11 @@ def run_rank(rank, unique_id, on_host, pipe):
     import arfusion.ops
     from arfusion import ops_call
 
-    device = torch.device("cpu") if on_host else torch.device("cuda", rank)
+    device = torch.device("cpu") if on_host else gpu_of(torch, rank)
     finish = (lambda: None) if on_host else torch.cuda.synchronize
     if not on_host:
         torch.cuda.set_device(device)
-    comm = arfusion.Communicator.from_unique_id(unique_id, 2, rank, 0 if on_host else rank, TOKENS, HIDDEN)
+    comm = arfusion.Communicator.from_unique_id(unique_id, 2, rank, device.index or 0, TOKENS, HIDDEN)
     arfusion.ops.register(GROUP, comm)
     results = {}
     with torch.inference_mode():

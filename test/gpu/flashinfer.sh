@@ -7,6 +7,9 @@
 #   bash test/gpu/flashinfer.sh run [SECONDS]    runs its 40 cases of world size 2 on two GPUs, as many as fit into the
 #                                                time (3600); the next run goes on with those that have not passed
 #
+# ARFUSION_SHARED_GPU=1: on one, with hosts/hosts.c preloaded; the test's ranks then take GPU 0 and not that of their
+# number, which is all that is changed in it.
+#
 # Any ten cases in a row have all sizes and types. JOBS of them (4) run at the same time: most of a case is start-up and
 # host work. B: the build folder (build), where the list `passed` and each case's log are kept. PYTHON: the Python that
 # has PyTorch (python3). FLASHINFER: where to clone it from. Exit 77 if something is lacking.
@@ -40,10 +43,16 @@ case_run() { # case_run ID LIMIT: one case; its name is added to `passed` if it 
 }
 
 run() {
-  local end=$((SECONDS + ${1:-3600})) ids i id step=11 begun=0
+  local end=$((SECONDS + ${1:-3600})) ids i id step=11 begun=0 gpus=2
   [ -e "$folder/$file" ] || { echo "FlashInfer's test is not there: bash test/gpu/flashinfer.sh fetch"; exit 77; }
-  "$PYTHON" -c 'import torch, sys; sys.exit(torch.cuda.device_count() < 2)' ||
-    { echo "two GPUs and PyTorch are needed"; exit 77; }
+  if [ "${ARFUSION_SHARED_GPU:-}" = 1 ]; then
+    gpus=1 JOBS=1 # kernels of several cases would keep each other from the multiprocessors
+    sed -e 's/cuda:{rank + gpu_offset}/cuda:0/' -e 's/torch.cuda.device_count()/2/' "$folder/$file" >"$folder/test_shared.py"
+    cmp -s "$folder/$file" "$folder/test_shared.py" && { echo "$file: has other lines than it had"; exit 1; }
+    file=test_shared.py
+  fi
+  "$PYTHON" -c "import torch, sys; sys.exit(torch.cuda.device_count() < $gpus)" ||
+    { echo "$gpus GPUs and PyTorch are needed"; exit 77; }
   cat "$folder/revision"
   export LD_LIBRARY_PATH=$B${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ARFUSION_TIMEOUT=60
   export PYTHONPATH=$PWD/plugin/python/arfusion/compat:$folder/site PYTEST_DISABLE_PLUGIN_AUTOLOAD=1

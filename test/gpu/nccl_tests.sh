@@ -4,7 +4,8 @@
 # kept here.
 #
 #   bash test/gpu/nccl_tests.sh build         into $B/nccl-tests; needs nvcc and a network, and no GPU
-#   bash test/gpu/nccl_tests.sh run PART OUT  on two GPUs: correct, forms, programs, speed (nccl_tests/run.py); into OUT
+#   bash test/gpu/nccl_tests.sh run PART OUT  on two GPUs (or ranks that share one: cases.sh, without speed): correct,
+#                                             forms, programs, speed (nccl_tests/run.py); into OUT
 #
 # B: the build folder (build). CUDA_HOME, NCCL_HOME, NVCC_GENCODE: as for make. NCCL_TESTS_SOURCE: where to clone it
 # from.
@@ -36,7 +37,8 @@ build() {
 run() {
   [ -x "$folder/build/all_reduce_perf" ] ||
     { echo "nccl-tests is not there: bash test/gpu/nccl_tests.sh build"; exit 77; }
-  [ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge 2 ] || { echo "two GPUs are needed"; exit 77; }
+  . test/gpu/cases.sh
+  [ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge $gpus_needed ] || { echo "$gpus_needed GPUs are needed"; exit 77; }
   cat "$folder/revision"
   exec "$PYTHON" test/gpu/nccl_tests/run.py "$1" --programs "$folder/build" \
     --front "$(realpath "$B/libarfusion-nccl.so")" --out "$2"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The plugin as NCCL's network and collective network, under unmodified nccl-tests (NCCL_TESTS: the folder of
-# all_reduce_perf) and PyTorch, on two GPUs that are kept from reaching each other otherwise. All results are right,
-# NCCL's log names the network, and NCCL's own Socket network in the same run is slower.
+# all_reduce_perf) and PyTorch, on two GPUs (or one: cases.sh) that are kept from reaching each other otherwise. All
+# results are right, NCCL's log names the network, and NCCL's own Socket network in the same run is slower.
 #
 #   B=build bash test/gpu/net.sh OUTDIR          OUTDIR gets a log for each case and compare.txt
 #
@@ -26,12 +26,7 @@ perf() {
   local program=$NCCL_TESTS/$1_perf processes=$2 wanted=$3 log status=0
   shift 3
   log=$(mktemp -d)
-  if [ "$processes" = 1 ]; then
-    timeout -k 5 120 "$program" -g 2 "$@" >"$log/of-0" 2>&1 || status=$?
-  else
-    : >"$log/ranks"
-    RANKS_FILE=$log/ranks two_ranks 120 "$log/of" "$program" -g 1 "$@" || status=$?
-  fi
+  nccl_test "$processes" 120 "$log/of" "$program" "$@" || status=$?
   cat "$log"/of-* >"$log/all"
   cat "$log/all"
   if [ $status != 0 ]; then echo "exit $status"
@@ -53,8 +48,10 @@ torch() { # torch VARIABLE=VALUE...: two processes
 
 # figure NETWORK BYTES ITERATIONS COLUMN: of all_reduce_perf, out of place: 6 is the time in µs, 8 the bus bandwidth.
 figure() {
-  env $1 timeout -k 5 100 "$NCCL_TESTS/all_reduce_perf" -g 2 -b "$2" -e "$2" -d float -w 10 -n "$3" -c 0 2>&1 |
-    tee -a "$out/compare-runs.log" | awk -v bytes="$2" -v column="$4" '$1 == bytes { print $column; exit }'
+  nccl_test $fewest_processes 100 "$out/compare-run" env $1 "$NCCL_TESTS/all_reduce_perf" -b "$2" -e "$2" -d float \
+    -w 10 -n "$3" -c 0
+  tee -a "$out/compare-runs.log" <"$out/compare-run-0" |
+    awk -v bytes="$2" -v column="$4" '$1 == bytes { print $column; exit }'
 }
 
 median() { sort -g | sed -n 2p; }
@@ -84,33 +81,35 @@ compare() { # alternating, so that a machine that warms up favours nobody; media
 }
 
 # Nobody asks for it: NCCL takes another one, and says so.
-declines() { perf all_reduce 1 'NET/arfusion: declined' -b 8 -e 1M -f 8 && grep -Eq 'Using network (Socket|IB)' "$1"; }
+declines() {
+  perf all_reduce $fewest_processes 'NET/arfusion: declined' -b 8 -e 1M -f 8 && grep -Eq 'Using network (Socket|IB)' "$1"
+}
 
-export -f two_ranks perf declines
-export NCCL_TESTS
+export -f two_ranks nccl_test perf declines
+export NCCL_TESTS fewest_processes
 if [ -x "$NCCL_TESTS/all_reduce_perf" ]; then
-  for program in $programs; do
-    case_of one-$program env $asked bash -c "perf $program 1 'Using network arfusion' -b 8 -e 64M -f 8 -w 2 -n 5"
+  for processes in $(seq $fewest_processes 2); do
+    for program in $programs; do
+      case_of $program-$processes env $asked \
+        bash -c "perf $program $processes 'Using network arfusion' -b 8 -e 64M -f 8 -w 2 -n 5"
+    done
   done
   for program in all_reduce sendrecv; do
     case_of tcp-$program env $asked ARFUSION_NET_TRANSPORT=tcp \
-      bash -c "perf $program 1 'connected to .* over TCP' -b 8 -e 64M -f 8 -w 2 -n 5"
+      bash -c "perf $program $fewest_processes 'connected to .* over TCP' -b 8 -e 64M -f 8 -w 2 -n 5"
   done
   for type in $types; do
     case_of collnet-$type env $asked $collnet \
-      bash -c "perf all_reduce 1 'Algo COLLNET_CHAIN' -b 8 -e 16M -f 16 -w 1 -n 3 -o all -d $type"
+      bash -c "perf all_reduce $fewest_processes 'Algo COLLNET_CHAIN' -b 8 -e 16M -f 16 -w 1 -n 3 -o all -d $type"
   done
   case_of declined bash -c "NCCL_NET_PLUGIN=arfusion declines '$out/declined.log'"
   case_of compare compare
-  for program in $programs; do
-    case_of two-$program env $asked bash -c "perf $program 2 'Using network arfusion' -b 8 -e 64M -f 8 -w 2 -n 5"
-  done
-  case_of two-collnet env $asked $collnet \
+  [ $fewest_processes = 2 ] || case_of two-collnet env $asked $collnet \
     bash -c "perf all_reduce 2 'Algo COLLNET_CHAIN' -b 8 -e 16M -f 16 -w 1 -n 3 -o all -d float"
 else
   echo "nccl-tests: there is no $NCCL_TESTS/all_reduce_perf"
 fi
-if "$PYTHON" -c 'import torch, sys; sys.exit(torch.cuda.device_count() < 2)' 2>/dev/null; then
+if "$PYTHON" -c "import torch, sys; sys.exit(torch.cuda.device_count() < $gpus_needed)" 2>/dev/null; then
   case_of torch torch $asked
   case_of torch-tcp torch $asked ARFUSION_NET_TRANSPORT=tcp
   case_of torch-collnet torch $asked NCCL_COLLNET_ENABLE=1

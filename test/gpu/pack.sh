@@ -19,7 +19,7 @@ export B=build/gpu NVCC_GENCODE=${NVCC_GENCODE:--gencode=arch=compute_90,code=sm
 build() { make --no-print-directory -j"$JOBS" NVCC_GENCODE="$NVCC_GENCODE" "$@"; }
 
 gpu_programs=$(for f in test/gpu/*.c; do echo "${f%.c}"; done)
-build BUILDDIR=$B all bench ${gpu_programs//test\//$B/test/}
+build BUILDDIR=$B all bench $B/test/gpu/libhosts.so ${gpu_programs//test\//$B/test/}
 build BUILDDIR=$B/racecheck RACECHECK=1 all $B/racecheck/test/gpu/test_soak_cuda
 [ -e $B/nccl-tests/revision ] || bash test/gpu/nccl_tests.sh build || echo "without nccl-tests"
 [ -e $B/flashinfer/revision ] || PYTHON=/usr/bin/python3 bash test/gpu/flashinfer.sh fetch ||

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The plugin as NCCL's profiler under programs that know nothing of it, on two GPUs: PyTorch, and nccl-tests where they
-# are built (NCCL_TESTS: the folder of all_reduce_perf). They run as before, the report has the calls that they made,
-# and steps of 160 allreduces take as long as without.
+# The plugin as NCCL's profiler under programs that know nothing of it, on two GPUs or one (cases.sh): PyTorch, and
+# nccl-tests where they are built (NCCL_TESTS: the folder of all_reduce_perf). They run as before, the report has the
+# calls that they made, and steps of 160 allreduces take as long as without.
 #
 #   B=build bash test/gpu/profiler.sh OUTDIR          OUTDIR gets the reports and overhead.json
 set -u
@@ -15,8 +15,8 @@ script=test/gpu/profiler_torch.py
 port=$((20000 + RANDOM % 20000))
 LD_LIBRARY_PATH=$(cd "$B" && pwd)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
-"$PYTHON" -c 'import torch, sys; sys.exit(torch.cuda.device_count() < 2)' 2>/dev/null ||
-  { echo "$PYTHON has no torch that sees two GPUs"; exit 77; }
+"$PYTHON" -c "import torch, sys; sys.exit(torch.cuda.device_count() < $gpus_needed)" 2>/dev/null ||
+  { echo "$PYTHON has no torch that sees $gpus_needed GPUs"; exit 77; }
 
 both() { # both LIMIT VARIABLE=VALUE... ARGUMENT...: the script on two ranks, each with the variables
   local limit=$1 status=0 log
@@ -48,10 +48,15 @@ unwritable() { # one warning each time that a process makes its first communicat
   [ "$warnings" -ge 2 ] && [ "$warnings" -le 4 ]
 }
 
-perf() { # perf VARIABLE: one process with both GPUs, eager and captured
+perf() { # perf VARIABLE: one process with both GPUs if there are two, eager and captured
+  local graph status
   for graph in 0 3; do
-    timeout -k 5 120 env "$1=arfusion" "ARFUSION_REPORT=$out/perf-$1-$graph.json" "$NCCL_TESTS/all_reduce_perf" \
-      -g 2 -b 8 -e 4M -f 8 -d half -w 2 -n 10 -G $graph || return 1
+    status=0
+    nccl_test $fewest_processes 120 "$out/perf-$1-$graph" env "$1=arfusion" \
+      "ARFUSION_REPORT=$out/perf-$1-$graph.json" "$NCCL_TESTS/all_reduce_perf" -b 8 -e 4M -f 8 -d half -w 2 -n 10 \
+      -G $graph || status=$?
+    cat "$out/perf-$1-$graph"-[01]
+    [ $status = 0 ] || return 1
     "$PYTHON" $script alike "$out/perf-$1-$graph.json" || return 1
   done
 }

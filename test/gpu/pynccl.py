@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL as serving engines drive it from Python: ctypes on a library named by its path, all functions bound at start.
 
-  pynccl.py gpu FRONT          two processes with a GPU each: calls, eager and under capture, and how many were taken
+  pynccl.py gpu FRONT          two processes with a GPU each, or one for both (ARFUSION_SHARED_GPU=1): calls, eager and
+                               under capture, and how many were taken
   pynccl.py abort FRONT        ncclCommAbort while the other rank never comes ends the wait within a second
   pynccl.py host FRONT MOCK    the calls with threads for ranks, on the tests' libnccl for host memory
 
@@ -79,7 +80,7 @@ class Torch:
     def __init__(self, rank):
         import torch
 
-        self.torch, self.device = torch, torch.device("cuda", rank)
+        self.torch, self.device = torch, torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(self.device)
         self.side = torch.cuda.Stream()
 
@@ -270,7 +271,6 @@ def processes(kind, front):
     """One a rank; each must end well, and its statistics must say what it counted."""
     passed = 0
     environment = dict(os.environ, ARFUSION_STATS="1")
-    environment.pop("LD_PRELOAD", None)
     with tempfile.TemporaryDirectory() as folder:
         children = [
             subprocess.Popen([sys.executable, __file__, "rank", kind, front, os.path.join(folder, "id"), str(rank)],
@@ -328,7 +328,7 @@ def main():
         with contextlib.suppress(ImportError):
             import torch
 
-            if torch.cuda.device_count() >= RANKS:
+            if torch.cuda.device_count() >= (1 if os.environ.get("ARFUSION_SHARED_GPU") == "1" else RANKS):
                 passed, failed = processes(kind, arguments[0])
                 print(f"{passed} passed, {failed} failed")
                 return failed > 0

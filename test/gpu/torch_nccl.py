@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unmodified PyTorch program (torch.distributed, NCCL) with libarfusion-nccl.so preloaded: two processes, two GPUs.
+"""An unmodified PyTorch program (torch.distributed, NCCL) with libarfusion-nccl.so preloaded: two processes on two GPUs,
+or on one (ARFUSION_SHARED_GPU=1; hosts/hosts.c is preloaded, too).
 
   torch_nccl.py FRONT          FRONT: libarfusion-nccl.so
   torch_nccl.py --dry          the program on two CPUs over gloo, without the library: only that it is right itself
@@ -26,7 +27,7 @@ class Program:
 
         self.torch, self.dist, self.dry = torch, dist, dry
         self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        self.device = torch.device("cpu") if dry else torch.device("cuda", self.rank)
+        self.device = torch.device("cpu") if dry else torch.device("cuda", self.rank % torch.cuda.device_count())
         self.dtypes = (torch.bfloat16, torch.float16, torch.float32)
         self.taken = self.left = self.cases = 0
         self.generator = torch.Generator().manual_seed(1)
@@ -252,12 +253,14 @@ def main():
         import torch
     except ImportError:
         torch = None
-    if not torch or (not dry and torch.cuda.device_count() < RANKS):
+    needed = 1 if os.environ.get("ARFUSION_SHARED_GPU") == "1" else RANKS
+    if not torch or (not dry and torch.cuda.device_count() < needed):
         print("PyTorch and two GPUs are needed")
         return 77
     environment = dict(os.environ, WORLD_SIZE=str(RANKS), ARFUSION_STATS="1")
     if not dry:
-        environment["LD_PRELOAD"] = os.path.realpath(arguments[0])
+        preloaded = (os.path.realpath(arguments[0]), os.environ.get("LD_PRELOAD"))
+        environment["LD_PRELOAD"] = ":".join(filter(None, preloaded))
     ports = [str(port) for port in free_ports(2)]
     children = [
         subprocess.Popen([sys.executable, __file__, "rank", "dry" if dry else "gpu", *ports],

@@ -163,7 +163,7 @@ def _work(rank, size, folder, pipe):
     os.environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(size),
-        LOCAL_RANK=str(rank),
+        LOCAL_RANK=str(0 if KIND == "cuda" and os.environ.get("ARFUSION_SHARED_GPU") == "1" else rank),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(20000 + os.getppid() % 20000),
         TORCHELASTIC_RUN_ID=os.path.basename(folder),

@@ -4,7 +4,7 @@
   run.py correct|forms|programs|speed --programs FOLDER --front FILE --out FOLDER
 
   correct    all_reduce_perf of half, bfloat16 and float, all operations, in and out of place, 1 element to 256 MB and
-             odd counts: one process with two GPUs, two threads, two processes
+             odd counts: one process with two GPUs, two threads, two processes; ARFUSION_SHARED_GPU=1: two processes
   forms      sums under graph replay, blocking and not, in larger groups, on the default stream, on odd and on
              registered buffers
   programs   all the other programs still pass
@@ -26,6 +26,8 @@ import tempfile
 LIMIT = 200  # seconds a program
 TIMEOUT = 124
 LAYOUTS = {"two GPUs": (1, ["-g", "2"]), "two threads": (1, ["-t", "2", "-g", "1"]), "two processes": (2, ["-g", "1"])}
+if os.environ.get("ARFUSION_SHARED_GPU") == "1":  # NCCL has one rank a process there
+    LAYOUTS = {"two processes": LAYOUTS["two processes"]}
 FASTER, NOT_SLOWER = 1.7, 0.99
 
 
@@ -33,7 +35,7 @@ def run(command, processes, preload, log):
     """Runs a program; gives its exit status, rank 0's output, and the statistics of all its processes."""
     environment = dict(os.environ, ARFUSION_STATS="1", WORLD_SIZE=str(processes))
     if preload:
-        environment["LD_PRELOAD"] = preload
+        environment["LD_PRELOAD"] = ":".join(filter(None, (preload, os.environ.get("LD_PRELOAD"))))
     with tempfile.NamedTemporaryFile() as ranks_file:
         environment["RANKS_FILE"] = ranks_file.name
         children = [
@@ -65,8 +67,8 @@ def rows_of(text):
     rows = []
     for line in text.splitlines():
         words = line.split()
-        if len(words) >= 13 and words[0].isdigit() and words[1].isdigit():
-            rows.append((int(words[0]), [(float(part[0]), part[3]) for part in (words[5:9], words[9:13])]))
+        if len(words) >= 12 and words[0].isdigit() and words[1].isdigit():  # not all name an operation
+            rows.append((int(words[0]), [(float(part[0]), part[3]) for part in (words[-8:-4], words[-4:])]))
     return rows
 
 
@@ -129,7 +131,7 @@ def programs(cases):
     sizes = ["-b", "8", "-e", "16M", "-f", "8", "-n", "5", "-w", "2", "-c", "1"]
     there = {name.removesuffix("_perf") for name in os.listdir(cases.arguments.programs) if name.endswith("_perf")}
     for program in sorted(there - {"all_reduce"}):
-        for layout in ("two GPUs", "two processes"):
+        for layout in [name for name in LAYOUTS if name != "two threads"]:
             cases.case("float", program, sizes, layout, False)
 
 
