@@ -116,6 +116,7 @@ UNIT     := $(patsubst %.c,$(B)/%,$(filter test/unit/test_%,$(call sources,test/
 SUPPORT  := $(call objects,$(filter test/unit/support%,$(call sources,test/unit)))
 GPU      := $(if $(NVCC),$(patsubst %.c,$(B)/%,$(call sources,test/gpu)))
 GPU_SUPPORT := $(call objects,$(call cuda,test/gpu))
+HOSTS    := $(if $(NVCC),$(B)/test/gpu/libhosts.so)
 GPUTEST  := $(filter $(B)/test/gpu/test_%,$(GPU))
 # No threads there: nothing for TSan.
 EMU      := $(if $(filter 1,$(TSAN)),,$(B)/test/emu/test_emu_kernels)
@@ -237,7 +238,7 @@ $(B)/test/gpu/%: $(B)/obj/test/gpu/%.c.o $(GPU_SUPPORT) $(HOST_OBJECTS) $(B)/lib
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
-$(B)/test/gpu/libhosts.so: $(B)/obj/test/gpu/hosts/hosts.c.o
+$(HOSTS): $(B)/obj/test/gpu/hosts/hosts.c.o
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared -o $@ $^ $(LD_FLAGS) -ldl
@@ -283,7 +284,7 @@ $(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(B)/libarfusion-internal.a $(BENCH
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
 
-programs: all docs $(UNIT) $(NCCLTEST) $(EMU) $(GPU)
+programs: all docs $(UNIT) $(NCCLTEST) $(EMU) $(GPU) $(HOSTS)
 bench: all $(BENCHES)
 
 # ---------------------------------------------------------------- goals

@@ -19,8 +19,8 @@ two_ranks() {
   return $status
 }
 
-# nccl_test PROCESSES LIMIT LOG PROGRAM ARGUMENT...: one of nccl-tests as two ranks of one process, which needs two GPUs,
-# or of two
+# nccl_test PROCESSES LIMIT LOG PROGRAM ARGUMENT...: one of nccl-tests as two ranks of one process, which needs two
+# GPUs, or of two
 nccl_test() {
   local processes=$1 limit=$2 log=$3
   shift 3

@@ -47,7 +47,8 @@ run() {
   [ -e "$folder/$file" ] || { echo "FlashInfer's test is not there: bash test/gpu/flashinfer.sh fetch"; exit 77; }
   if [ "${ARFUSION_SHARED_GPU:-}" = 1 ]; then
     gpus=1 JOBS=1 # kernels of several cases would keep each other from the multiprocessors
-    sed -e 's/cuda:{rank + gpu_offset}/cuda:0/' -e 's/torch.cuda.device_count()/2/' "$folder/$file" >"$folder/test_shared.py"
+    sed -e 's/cuda:{rank + gpu_offset}/cuda:0/' -e 's/torch.cuda.device_count()/2/' "$folder/$file" \
+      >"$folder/test_shared.py"
     cmp -s "$folder/$file" "$folder/test_shared.py" && { echo "$file: has other lines than it had"; exit 1; }
     file=test_shared.py
   fi

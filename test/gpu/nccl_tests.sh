@@ -38,7 +38,8 @@ run() {
   [ -x "$folder/build/all_reduce_perf" ] ||
     { echo "nccl-tests is not there: bash test/gpu/nccl_tests.sh build"; exit 77; }
   . test/gpu/cases.sh
-  [ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge $gpus_needed ] || { echo "$gpus_needed GPUs are needed"; exit 77; }
+  [ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" -ge $gpus_needed ] ||
+    { echo "$gpus_needed GPUs are needed"; exit 77; }
   cat "$folder/revision"
   exec "$PYTHON" test/gpu/nccl_tests/run.py "$1" --programs "$folder/build" \
     --front "$(realpath "$B/libarfusion-nccl.so")" --out "$2"

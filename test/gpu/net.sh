@@ -82,7 +82,8 @@ compare() { # alternating, so that a machine that warms up favours nobody; media
 
 # Nobody asks for it: NCCL takes another one, and says so.
 declines() {
-  perf all_reduce $fewest_processes 'NET/arfusion: declined' -b 8 -e 1M -f 8 && grep -Eq 'Using network (Socket|IB)' "$1"
+  perf all_reduce $fewest_processes 'NET/arfusion: declined' -b 8 -e 1M -f 8 &&
+    grep -Eq 'Using network (Socket|IB)' "$1"
 }
 
 export -f two_ranks nccl_test perf declines

@@ -50,7 +50,8 @@ static void test_set_up(void) {
   arfusionProperties_t properties = {.size = sizeof properties};
   CHECK(plugin->getProperties(ctx, gpus - 1, &properties));
   printf("%s at %s\n", properties.name, properties.pciBusId);
-  expect(!properties.isHost && properties.deviceOrdinal == gpus - 1 && properties.computeMajor >= 8, "properties of a GPU");
+  expect(!properties.isHost && properties.deviceOrdinal == gpus - 1 && properties.computeMajor >= 8,
+         "properties of a GPU");
   const double start = seconds();
   open_comms(NULL);
   printf("set-up with the default workspace: %.2f s\n", seconds() - start);

@@ -7,7 +7,8 @@
  *
  *   test_watchdog_cuda [SECONDS [SEED]]    all faults once; with SECONDS, again at other moments until then
  *
- * Three processes on two GPUs or one: rank 0, its peer, and one that takes the peer's place. This process never uses CUDA.
+ * Three processes on two GPUs or one: rank 0, its peer, and one that takes the peer's place. This process never uses
+ * CUDA.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unmodified PyTorch program (torch.distributed, NCCL) with libarfusion-nccl.so preloaded: two processes on two GPUs,
-or on one (ARFUSION_SHARED_GPU=1; hosts/hosts.c is preloaded, too).
+"""An unmodified PyTorch program (torch.distributed, NCCL) with libarfusion-nccl.so preloaded: two processes on two
+GPUs, or on one (ARFUSION_SHARED_GPU=1; hosts/hosts.c is preloaded, too).
 
   torch_nccl.py FRONT          FRONT: libarfusion-nccl.so
   torch_nccl.py --dry          the program on two CPUs over gloo, without the library: only that it is right itself
