@@ -424,6 +424,12 @@ class Here(unittest.TestCase):
             for member in enum:
                 self.assertEqual(constants[prefix + member.name.lower().replace("_", "")], member.value, member)
 
+    def test_new_requests_are_empty_and_their_own(self):
+        first, second = _abi.new_request(), _abi.new_request()
+        self.assertEqual(bytes(first), bytes(_abi.Request()))
+        first.tokens = 7
+        self.assertEqual(second.tokens, 0)
+
     def test_without_the_library(self):
         """ImportError with where it looked, from a copy that has no build beside it."""
         with tempfile.TemporaryDirectory() as folder:

@@ -53,6 +53,10 @@ class Quantization(IntEnum):
     NVFP4 = 4
 
 
+# The same as plain ints, for what every call goes through: Python 3.11 takes 0.1 µs to look up an enum's member.
+NO_QUANT, FP8, FP8_TOKEN, FP8_GROUP, NVFP4 = (int(kind) for kind in Quantization)
+
+
 class ScaleLayout(IntEnum):
     """arfusionScaleLayout_t: where nvfp4's scales are."""
 
@@ -147,6 +151,14 @@ class Request(_Sized):
     ]
 
 
+_EMPTY_REQUEST = bytes(Request())
+
+
+def new_request() -> Request:
+    """Request(), in a fraction of the time: a copy."""
+    return Request.from_buffer_copy(_EMPTY_REQUEST)
+
+
 class RouteStruct(_Sized):
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -214,21 +226,21 @@ class WorkspaceMetadata(_Sized):
 
 def quant_out_bytes(quantization: int, tokens: int, hidden: int) -> int:
     """Bytes that a request writes to quant_out: arfusionQuantOutBytes."""
-    if quantization == Quantization.NONE:
+    if quantization == NO_QUANT:
         return 0
-    return tokens * hidden // 2 if quantization == Quantization.NVFP4 else tokens * hidden
+    return tokens * hidden // 2 if quantization == NVFP4 else tokens * hidden
 
 
 def scale_out_bytes(quantization: int, tokens: int, hidden: int, group_size: int = 0, layout: int = 0) -> int:
     """Bytes that a request writes to scale_out: arfusionScaleOutBytes."""
     if tokens <= 0:
         return 0
-    if quantization == Quantization.FP8_TOKEN:
+    if quantization == FP8_TOKEN:
         return tokens * 4
-    if quantization == Quantization.FP8_GROUP and group_size > 0:
+    if quantization == FP8_GROUP and group_size > 0:
         words = (hidden // group_size + 3) // 4
         return ((words - 1) * ((tokens + 3) // 4 * 4) + tokens) * 4
-    if quantization == Quantization.NVFP4:
+    if quantization == NVFP4:
         blocks = hidden // 16
         if layout == ScaleLayout.LINEAR:
             return tokens * blocks

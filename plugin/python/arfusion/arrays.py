@@ -6,7 +6,7 @@ numpy has no bfloat16: an array of uint16 stands for its bits.
 
 import math
 import sys
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 from ._abi import DataType
 
@@ -43,6 +43,7 @@ class View(NamedTuple):
 
 
 _types: dict = {}  # of numpy and torch, each looked up once
+_tensor: Any = ()  # torch.Tensor, once is_torch has seen it; until then of which nothing is an instance
 
 
 def data_type(dtype: Any, name: str = "dtype") -> DataType:
@@ -56,8 +57,13 @@ def data_type(dtype: Any, name: str = "dtype") -> DataType:
 
 
 def is_torch(array: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(array, torch.Tensor)
+    global _tensor
+    if not _tensor:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return False
+        _tensor = torch.Tensor
+    return isinstance(array, _tensor)
 
 
 def known_type(dtype: Any) -> Optional[int]:
@@ -74,14 +80,9 @@ def _torch_view(tensor: Any, name: str) -> View:
     device = tensor.get_device() if tensor.is_cuda else HOST
     if device == HOST and not tensor.is_cpu:
         raise ValueError(f"{name} is on device {tensor.device}: a GPU's memory or the host's is needed")
-    return View(
-        tensor.data_ptr(),
-        known_type(tensor.dtype),
-        tensor.shape,
-        None if tensor.is_contiguous() else tensor.stride(),
-        tensor.element_size(),
-        device,
-    )
+    strides = None if tensor.is_contiguous() else tensor.stride()
+    fields = (tensor.data_ptr(), known_type(tensor.dtype), tensor.shape, strides, tensor.element_size(), device)
+    return tuple.__new__(View, fields)  # View(...) would be a Python function more, in every call
 
 
 def _numpy_view(array: Any, name: str) -> View:
@@ -91,6 +92,21 @@ def _numpy_view(array: Any, name: str) -> View:
             raise ValueError(f"{name}: its strides {array.strides} are not whole elements of {size} bytes")
         strides = tuple(stride // size for stride in array.strides)
     return View(array.ctypes.data, known_type(array.dtype), array.shape, strides, size, HOST)
+
+
+def dense_tensor(array: Any, dtype: Any, shape: Sequence[int], device: int) -> int:
+    """The address of a contiguous torch tensor of this type and shape on that device. 0: it may be right all the same,
+    `view` knows more. Nearly all arrays of a call are such tensors, and this is the quicker way to see that they are
+    right."""
+    if (
+        isinstance(array, _tensor)
+        and array.dtype is dtype
+        and array.shape == shape
+        and array.is_contiguous()
+        and (array.get_device() if array.is_cuda else HOST if array.is_cpu else None) == device
+    ):
+        return array.data_ptr()
+    return 0
 
 
 def view(array: Any, name: str, writable: bool = False) -> View:
@@ -113,7 +129,7 @@ def elsewhere(found: View, name: str, device: int, owner: str) -> ValueError:
 
 def current_stream(device: int) -> int:
     """The cudaStream_t that torch uses now on that device; the host has none."""
-    torch = sys.modules.get("torch")
-    if device == HOST or torch is None:
+    if device == HOST:
         return 0
-    return torch._C._cuda_getCurrentRawStream(device)
+    torch = sys.modules.get("torch")
+    return 0 if torch is None else torch._C._cuda_getCurrentRawStream(device)

@@ -211,7 +211,8 @@ class Communicator:
     def route(self) -> Route:
         """Where this communicator's last operation went."""
         route = self._route
-        return Route(_ALGORITHMS[route.algorithm], route.reason, route.value, route.limit, route.launches)
+        fields = (_ALGORITHMS[route.algorithm], route.reason, route.value, route.limit, route.launches)
+        return tuple.__new__(Route, fields)  # Route(...) would be a Python function more, in every call
 
     # ------------------------------------------------------------ operations
 
