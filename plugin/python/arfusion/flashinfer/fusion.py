@@ -2,62 +2,64 @@
 """FlashInfer's fused calls. Arguments that a pattern does not use are not looked at; sums are always in fp32."""
 
 import sys
-from typing import Any, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, NoReturn, Optional, Tuple
 
 from .. import _abi, arrays
-from .._abi import Algorithm, DataType, Flag, Quantization, ScaleLayout
+from .._abi import FP8, FP8_GROUP, FP8_TOKEN, Algorithm, DataType, Flag, ScaleLayout
 from ..communicator import Communicator
 from .constants import Pattern, QuantizationSFLayout, pattern_of
 from .workspace import TRTLLMAllReduceFusionWorkspace, check_trtllm_allreduce_fusion_workspace_metadata, comm_of_tensor
 
-_FLOATS = (DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32)
+_FLOATS = {int(dtype) for dtype in (DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32)}
 _FLOAT32 = int(DataType.FLOAT32)
+_ONESHOT, _TWOSHOT = int(Algorithm.ONESHOT_LAMPORT), int(Algorithm.TWOSHOT)
+_DEPENDENT_LAUNCH, _EARLY_TRIGGER = int(Flag.DEPENDENT_LAUNCH), int(Flag.EARLY_TRIGGER)
 
 
 # ---------------------------------------------------------------- arguments
 
 
-def _explain(array: Any, name: str, device: int, like: Any, needed: int, writable: bool) -> NoReturn:
-    """What is wrong with an argument: `needed` elements of like's type, or bytes where like is None."""
+def _explain(array: Any, name: str, device: int, dtype: Any, needed: int, writable: bool) -> NoReturn:
+    """What is wrong with an argument: `needed` elements of this type, or bytes where dtype is None."""
     if array is None:
         raise ValueError(f"{name} is None: this pattern needs it")
     view = arrays.view(array, name, writable)
     if view.device != device:
         raise arrays.elsewhere(view, name, device, "workspace")
-    if like is not None and array.dtype != like.dtype:
-        raise ValueError(f"{name}: its dtype is {array.dtype}, the input's {like.dtype}")
+    if dtype is not None and array.dtype != dtype:
+        raise ValueError(f"{name}: its dtype is {array.dtype}, the input's {dtype}")
     if view.strides is not None:
         raise ValueError(f"{name} must be contiguous")
-    has, unit = (view.count * view.itemsize, "bytes") if like is None else (view.count, "elements")
+    has, unit = (view.count * view.itemsize, "bytes") if dtype is None else (view.count, "elements")
     raise ValueError(f"{name} has {has} {unit}, {needed} are needed")
 
 
-def _pointer(array: Any, name: str, device: int, like: Any, needed: int, writable: bool = True) -> int:
-    """The address of an array of the input's type with enough elements, contiguous and on the device; like None: of any
-    type with enough bytes. Quick for torch's tensors: a call does this some five times."""
+def _pointer(array: Any, name: str, device: int, dtype: Any, needed: int, writable: bool = True) -> int:
+    """The address of an array of the input's type with enough elements, contiguous and on the device; dtype None: of
+    any type with enough bytes. Quick for torch's tensors: a call does this some five times."""
     try:
         if array.get_device() == device and array.is_contiguous():
-            if array.nbytes >= needed if like is None else array.dtype == like.dtype and array.numel() >= needed:
+            if array.nbytes >= needed if dtype is None else array.dtype is dtype and array.numel() >= needed:
                 pointer = array.data_ptr()
                 if pointer or not needed:  # a meta tensor has none
                     return pointer
     except AttributeError:  # numpy's, or no array at all
         if array is not None:
             view = arrays.view(array, name, writable)
-            enough = view.count >= needed if like is not None else view.count * view.itemsize >= needed
+            enough = view.count >= needed if dtype is not None else view.count * view.itemsize >= needed
             if view.device == device and view.strides is None and enough:
-                if like is None or array.dtype == like.dtype:
+                if dtype is None or array.dtype == dtype:
                     return view.pointer
-    _explain(array, name, device, like, needed, writable)
+    _explain(array, name, device, dtype, needed, writable)
 
 
-def _gamma(array: Any, device: int, like: Any, hidden: int) -> Tuple[int, Optional[int]]:
+def _gamma(array: Any, device: int, dtype: Any, hidden: int) -> Tuple[int, Optional[int]]:
     """rms_gamma and its type: the input's, or float32."""
     if array is None:
         raise ValueError("rms_gamma is None: this pattern needs it")
-    dtype = arrays.known_type(getattr(array, "dtype", None))
-    same = array if dtype == _FLOAT32 else like
-    return _pointer(array, "rms_gamma", device, same, hidden, False), dtype
+    own_type = getattr(array, "dtype", None)
+    code = arrays.known_type(own_type)
+    return _pointer(array, "rms_gamma", device, own_type if code == _FLOAT32 else dtype, hidden, False), code
 
 
 def _scale_factor(scale: Any, device: int, like: Any) -> Tuple[Any, int]:
@@ -73,7 +75,7 @@ def _scale_factor(scale: Any, device: int, like: Any) -> Tuple[Any, int]:
     elif arrays.known_type(getattr(scale, "dtype", None)) != _FLOAT32:
         arrays.view(scale, "scale_factor")
         scale = scale.float() if arrays.is_torch(scale) else scale.astype("float32")
-    return scale, _pointer(scale, "scale_factor", device, scale, 1, False)
+    return scale, _pointer(scale, "scale_factor", device, scale.dtype, 1, False)
 
 
 def _scratch(count: int, like: Any) -> Any:
@@ -105,62 +107,32 @@ def _group_scales(scale_out: Any, device: int, tokens: int, words: int, needed: 
 # ---------------------------------------------------------------- the request
 
 
-class _Launch(NamedTuple):
-    launch_with_pdl: bool
-    trigger_completion_at_end: bool
-    use_oneshot: Optional[bool]
+# Arguments of the two calls, in FlashInfer's words. Plain tuples: to make named ones of them costs a call 1 µs.
+_Launch = Tuple[Any, Any, Any]  # launch_with_pdl, trigger_completion_at_end, use_oneshot
+_Norm = Tuple[Any, Any, Any, Any, Any, Any]  # residual_in, residual_out, norm_out, rms_gamma, rms_eps, weight_bias
+_Quant = Tuple[Any, Any, Any, Any, Any]  # quant_out, scale_out, scale_factor, layout_code, block_quant_group_size
 
 
-class _Norm(NamedTuple):
-    residual_in: Any
-    residual_out: Any
-    norm_out: Any
-    rms_gamma: Any
-    rms_eps: Optional[float]
-    weight_bias: Optional[float]
-
-
-class _Quant(NamedTuple):
-    quant_out: Any
-    scale_out: Any
-    scale_factor: Any
-    layout_code: Optional[int]
-    block_quant_group_size: Optional[int]
-
-
-class _Call(NamedTuple):
-    """What both calls come to, in FlashInfer's words. Arrays are checked when the request is made of them."""
-
-    names: Tuple[str, str]  # of the input and the output, in errors
-    pattern: Pattern
-    source: Any
-    output: Any
-    token_num: int
-    hidden_dim: int
-    launch: _Launch
-    norm: _Norm
-    quant: _Quant
-
-
-def _quantize(request: _abi.Request, device: int, call: _Call) -> Any:
-    """The fields of a quantization. Returns what must live until the request has been enqueued."""
-    tokens, hidden, like = call.token_num, call.hidden_dim, call.source
-    quant_out, scale_out, scale_factor, layout_code, group_size = call.quant
-    quant = request.quantization = call.pattern.quant
+def _quantize(
+    request: _abi.Request, device: int, pattern: Pattern, like: Any, tokens: int, hidden: int, arguments: _Quant
+) -> Any:
+    """The fields of a quantization; `like` is the input. Returns what must live until the request has been enqueued."""
+    quant_out, scale_out, scale_factor, layout_code, group_size = arguments
+    quant = request.quantization = pattern.quant
     request.quantOut = _pointer(quant_out, "quant_out", device, None, _abi.quant_out_bytes(quant, tokens, hidden))
-    if quant == Quantization.FP8:
+    if quant == FP8:
         kept, request.fp8Scale = _scale_factor(scale_factor, device, like)
         return kept
-    if quant == Quantization.FP8_TOKEN:
+    if quant == FP8_TOKEN:
         request.scaleOut = _pointer(scale_out, "scale_out", device, None, tokens * 4)
         return None
-    if quant == Quantization.FP8_GROUP:
+    if quant == FP8_GROUP:
         request.groupSize = group_size = _group_size(group_size, hidden)
         needed = _abi.scale_out_bytes(quant, tokens, hidden, group_size)
         request.scaleOut = _group_scales(scale_out, device, tokens, (hidden // group_size + 3) // 4, needed)
         return None
-    if arrays.known_type(like.dtype) == _FLOAT32:
-        raise ValueError(f"{call.pattern.name} is not made from an input of float32")
+    if request.dataType == _FLOAT32:
+        raise ValueError(f"{pattern.name} is not made from an input of float32")
     kept, request.nvfp4GlobalScale = _scale_factor(scale_factor, device, like)
     layout = QuantizationSFLayout.SWIZZLED_128x4 if layout_code is None else layout_code
     if layout not in (0, 1, 2):
@@ -174,44 +146,55 @@ def _quantize(request: _abi.Request, device: int, call: _Call) -> Any:
     return kept, scale_out
 
 
-def _normalize(request: _abi.Request, device: int, call: _Call, count: int) -> None:
-    """The fields of residual and RMSNorm."""
-    source, norm = call.source, call.norm
-    request.pattern, request.tokens, request.hidden = 1, call.token_num, call.hidden_dim
-    request.eps, request.weightBias = norm.rms_eps or 0.0, norm.weight_bias or 0.0
-    request.residualIn = _pointer(norm.residual_in, "residual_in", device, source, count, False)
-    request.gamma, request.gammaDataType = _gamma(norm.rms_gamma, device, source, call.hidden_dim)
-    if norm.residual_out is not None:
-        request.residualOut = _pointer(norm.residual_out, "residual_out", device, source, count)
-    if call.pattern.norm_out:
-        request.normOut = _pointer(norm.norm_out, "norm_out", device, source, count)
+def _normalize(
+    request: _abi.Request, device: int, pattern: Pattern, dtype: Any, tokens: int, hidden: int, arguments: _Norm
+) -> None:
+    """The fields of residual and RMSNorm; `dtype` is the input's."""
+    residual_in, residual_out, norm_out, rms_gamma, rms_eps, weight_bias = arguments
+    count = tokens * hidden
+    request.pattern = 1
+    request.tokens = tokens
+    request.hidden = hidden
+    request.eps = rms_eps or 0.0
+    request.weightBias = weight_bias or 0.0
+    request.residualIn = _pointer(residual_in, "residual_in", device, dtype, count, False)
+    request.gamma, request.gammaDataType = _gamma(rms_gamma, device, dtype, hidden)
+    if residual_out is not None:
+        request.residualOut = _pointer(residual_out, "residual_out", device, dtype, count)
+    if pattern.norm_out:
+        request.normOut = _pointer(norm_out, "norm_out", device, dtype, count)
 
 
-def _run(comm: Communicator, call: _Call) -> None:
-    """Checks every argument that the pattern uses, then enqueues."""
-    device, source, names, launch = comm.device, call.source, call.names, call.launch
-    use_oneshot, token_num, hidden_dim = launch.use_oneshot, call.token_num, call.hidden_dim
+def _run(
+    comm: Communicator, names: Tuple[str, str], pattern: Pattern, source: Any, output: Any, token_num: int,
+    hidden_dim: int, launch: _Launch, norm: _Norm, quant: _Quant,
+) -> None:  # fmt: skip
+    """What both calls come to: checks every argument that the pattern uses, then enqueues. `names` are those of the
+    input and the output, in errors."""
+    device, (launch_with_pdl, trigger_completion_at_end, use_oneshot) = comm.device, launch
     if use_oneshot is not None and not use_oneshot and token_num <= comm.size:
         raise AssertionError(f"use_oneshot is False: token_num {token_num} must be larger than the {comm.size} ranks")
-    dtype = arrays.known_type(getattr(source, "dtype", None))
+    own_type = getattr(source, "dtype", None)
+    dtype = arrays.known_type(own_type)
     if dtype not in _FLOATS:
         arrays.view(source, names[0])
         raise NotImplementedError(f"{names[0]}: dtype {source.dtype} is none of float16, bfloat16, float32")
     if token_num < 0 or hidden_dim < 1:
         raise ValueError(f"token_num is {token_num} and hidden_dim {hidden_dim}: at least 0 and 1 are needed")
-    count, kept = token_num * hidden_dim, None
-    request = _abi.Request(dataType=dtype, input=_pointer(source, names[0], device, source, count, False))
+    count, kept, request = token_num * hidden_dim, None, _abi.new_request()
+    request.dataType = dtype
+    request.input = _pointer(source, names[0], device, own_type, count, False)
     if use_oneshot is not None:
-        request.algorithmHint = Algorithm.ONESHOT_LAMPORT if use_oneshot else Algorithm.TWOSHOT
-    if launch.launch_with_pdl:
-        request.flags = Flag.DEPENDENT_LAUNCH if launch.trigger_completion_at_end else 3
-    if call.pattern.rms:
-        _normalize(request, device, call, count)
-        if call.pattern.quant:
-            kept = _quantize(request, device, call)
+        request.algorithmHint = _ONESHOT if use_oneshot else _TWOSHOT
+    if launch_with_pdl:
+        request.flags = _DEPENDENT_LAUNCH if trigger_completion_at_end else _DEPENDENT_LAUNCH | _EARLY_TRIGGER
+    if pattern.rms:
+        _normalize(request, device, pattern, own_type, token_num, hidden_dim, norm)
+        if pattern.quant:
+            kept = _quantize(request, device, pattern, source, token_num, hidden_dim, quant)
     else:
         request.tokens, request.hidden = (1, count) if count else (0, 1)
-        request.allreduceOut = _pointer(call.output, names[1], device, source, count)
+        request.allreduceOut = _pointer(output, names[1], device, own_type, count)
     comm.run(request, arrays.current_stream(device))
     del kept
 
@@ -260,18 +243,18 @@ def trtllm_allreduce_fusion(
         raise ValueError(
             f"world_rank {world_rank} of world_size {world_size}: workspace_ptrs is of rank {comm.rank} of {comm.size}"
         )
-    call = _Call(
+    _run(
+        comm,
         ("allreduce_in", "allreduce_out"),
         pattern,
         allreduce_in,
         allreduce_out,
         token_num,
         hidden_dim,
-        _Launch(launch_with_pdl, trigger_completion_at_end, use_oneshot),
-        _Norm(residual_in, residual_out, norm_out, rms_gamma, rms_eps, weight_bias),
-        _Quant(quant_out, scale_out, scale_factor, layout_code, block_quant_group_size),
+        (launch_with_pdl, trigger_completion_at_end, use_oneshot),
+        (residual_in, residual_out, norm_out, rms_gamma, rms_eps, weight_bias),
+        (quant_out, scale_out, scale_factor, layout_code, block_quant_group_size),
     )
-    _run(comm, call)
 
 
 def _empty_like(array: Any) -> Any:
@@ -313,22 +296,12 @@ def _check_dynamic(
         raise ValueError(f"scale_out must be a contiguous float32 array of shape {[source.shape[0], 1]}")
 
 
-def _check_shapes(call: _Call) -> None:
-    """Arrays that the pattern uses have the input's shape, or another with as many elements."""
-    source, norm = call.source, call.norm
-    used = (
-        (("output", call.output),)
-        if not call.pattern.rms
-        else (
-            ("residual_in", norm.residual_in),
-            ("residual_out", norm.residual_out),
-            ("norm_out", norm.norm_out if call.pattern.norm_out else None),
-        )
-    )
-    count = call.token_num * call.hidden_dim
-    for name, array in used:
-        if array is not None and array.shape != source.shape and arrays.view(array, name).count != count:
-            raise ValueError(f"{name}: its shape is {list(array.shape)}, the input's {list(source.shape)}")
+def _check_shape(name: str, array: Any, source: Any, count: int) -> None:
+    """An array that the pattern uses has the input's shape, or another with as many elements, which is `count`."""
+    if array is None or arrays.is_torch(array) and array.numel() == count:
+        return
+    if array.shape != source.shape and arrays.view(array, name).count != count:
+        raise ValueError(f"{name}: its shape is {list(array.shape)}, the input's {list(source.shape)}")
 
 
 def _communicator_of(workspace: Any) -> Communicator:
@@ -383,28 +356,34 @@ def allreduce_fusion(
     kind = pattern_of(pattern, "pattern")
     comm = _communicator_of(workspace)
     tokens, hidden = _shape_of(input)
-    if kind.quant == Quantization.FP8_GROUP:
+    if kind.quant == FP8_GROUP:
         _check_group_scales(scale_out, tokens, hidden, block_quant_group_size)
-    elif kind.quant == Quantization.FP8_TOKEN:
+    elif kind.quant == FP8_TOKEN:
         _check_dynamic(input, residual_out, norm_out, quant_out, scale_out, kind)
     check_trtllm_allreduce_fusion_workspace_metadata(tokens, hidden, comm.size, input.dtype, workspace.metadata)
     if kind.norm_out and norm_out is None:
         norm_out = _empty_like(input)
     if not kind.rms and output is None:
         output = _empty_like(input)
-    call = _Call(
+    if not kind.rms:
+        _check_shape("output", output, input, tokens * hidden)
+    else:
+        _check_shape("residual_in", residual_in, input, tokens * hidden)
+        _check_shape("residual_out", residual_out, input, tokens * hidden)
+        if kind.norm_out:
+            _check_shape("norm_out", norm_out, input, tokens * hidden)
+    _run(
+        comm,
         ("input", "output"),
         kind,
         input,
         output,
         tokens,
         hidden,
-        _Launch(launch_with_pdl, trigger_completion_at_end, use_oneshot),
-        _Norm(residual_in, residual_out, norm_out, rms_gamma, rms_eps, weight_bias),
-        _Quant(quant_out, scale_out, scale_factor, layout_code, block_quant_group_size),
+        (launch_with_pdl, trigger_completion_at_end, use_oneshot),
+        (residual_in, residual_out, norm_out, rms_gamma, rms_eps, weight_bias),
+        (quant_out, scale_out, scale_factor, layout_code, block_quant_group_size),
     )
-    _check_shapes(call)
-    _run(comm, call)
     if kind.norm_out:
         return norm_out
     return quant_out if kind.quant else output

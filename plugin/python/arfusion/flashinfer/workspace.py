@@ -15,6 +15,8 @@ from ..communicator import Communicator, unique_id
 
 logger = logging.getLogger(__name__)
 
+_FLOAT32 = int(DataType.FLOAT32)
+
 
 # ---------------------------------------------------------------- metadata
 
@@ -23,6 +25,20 @@ def check_trtllm_allreduce_fusion_workspace_metadata(
     token_num: int, hidden_dim: int, world_size: int, dtype: Any, metadata: dict
 ) -> None:
     """ValueError, with every reason, unless a workspace with this metadata serves the request."""
+    try:
+        if (
+            world_size == metadata["tp_size"]
+            and token_num * hidden_dim <= metadata["max_token_num"] * metadata["hidden_dim"]
+            and metadata["use_fp32_lamport"] == (arrays.known_type(dtype) == _FLOAT32)
+        ):
+            return
+    except (KeyError, TypeError):
+        pass
+    _raise_misfit(token_num, hidden_dim, world_size, dtype, metadata)
+
+
+def _raise_misfit(token_num: int, hidden_dim: int, world_size: int, dtype: Any, metadata: dict) -> None:
+    """What does not fit, once it is known that something does not."""
     missing = [k for k in ("max_token_num", "tp_size", "hidden_dim", "use_fp32_lamport") if k not in metadata]
     if missing:
         raise ValueError(f"metadata: these keys are missing: {', '.join(missing)}")
@@ -35,7 +51,7 @@ def check_trtllm_allreduce_fusion_workspace_metadata(
             f"token_num {token_num} * hidden_dim {hidden_dim} is {token_num * hidden_dim}, the workspace was made for "
             f"max_token_num {metadata['max_token_num']} * hidden_dim {metadata['hidden_dim']}, {most}"
         )
-    if metadata["use_fp32_lamport"] != (arrays.known_type(dtype) == DataType.FLOAT32):
+    if metadata["use_fp32_lamport"] != (arrays.known_type(dtype) == _FLOAT32):
         errors.append(f"dtype is {dtype}, the workspace was made with use_fp32_lamport={metadata['use_fp32_lamport']}")
     if errors:
         raise ValueError("the workspace does not fit: " + "; ".join(errors))
@@ -109,6 +125,10 @@ _by_control: Dict[int, _Made] = {}  # by its last entry, for copies of the tenso
 
 def comm_of_tensor(workspace_ptrs: Any) -> Communicator:
     """The communicator behind a workspace tensor, or behind a copy of one (which has to be read: not in a capture)."""
+    try:
+        return _by_tensor[workspace_ptrs.data_ptr()].comm
+    except (AttributeError, KeyError):
+        pass
     view = arrays.view(workspace_ptrs, "workspace_ptrs")
     made = _by_tensor.get(view.pointer)
     if made is None and view.dtype == DataType.INT64 and len(view.shape) == 1 and view.count:
