@@ -279,6 +279,23 @@ def wrong_arguments(own):
     assert same(*(OPS.allreduce_add_rmsnorm(x, residual, weight, EPS, GROUP) for _ in range(2)))
 
 
+def forms_in_turn(own):
+    """Types and shapes that change from call to call, with calls between that fail: the bits of the first time."""
+    forms, bits = [], []
+    for dtype, weight_type in ((torch.bfloat16,) * 2, (torch.bfloat16, torch.float32), (torch.float32,) * 2):
+        for tokens, hidden in ((5, HIDDEN), (3, HIDDEN), (5, 2 * HIDDEN)):
+            x, residual, weight = tensors(own, tokens, dtype, hidden)
+            forms.append((x, residual, weight.to(weight_type)))
+    for x, residual, weight in forms:
+        arfusion.ops.register(GROUP, own.kept["comm"])  # with nothing remembered
+        bits.append(OPS.allreduce_add_rmsnorm(x, residual, weight, EPS, GROUP))
+    for step in (2, 4, 5, 7):
+        for i in range(0, step * len(forms), step):
+            (x, residual, weight), expected = forms[i % len(forms)], bits[i % len(forms)]
+            rejected(ValueError, "weight", lambda: OPS.epilogue(x[1:], residual[1:], weight[1:], EPS, GROUP))
+            assert same(OPS.allreduce_add_rmsnorm(x, residual, weight, EPS, GROUP), expected), (step, i)
+
+
 def registering(own):
     x, residual, weight = tensors(own)
     with arfusion.Communicator.from_backend(own.backend(), max_tokens=64, hidden=HIDDEN) as comm:
@@ -339,6 +356,9 @@ class Operators(TeamTest):
 
     def test_wrong_arguments_are_named(self):
         self.team.run(wrong_arguments)
+
+    def test_forms_in_turn(self):
+        self.team.run(forms_in_turn)
 
     def test_registering(self):
         self.team.run(registering)

@@ -35,8 +35,9 @@ import torch
 from torch import Tensor
 
 from . import ops_flashinfer
-from .ops_call import FP8, NVFP4, check_scale, fill_rows, find, is_registered, launch, launch_epilogue, launch_flat
-from .ops_call import launch_quantized, register, unregister
+from ._abi import FP8, NVFP4
+from .ops_call import check_scale, fill_rows, find, is_registered, launch, launch_flat, launch_quantized, register
+from .ops_call import unregister
 
 __all__ = ["register", "unregister", "is_registered"]
 
@@ -78,7 +79,7 @@ def epilogue(
     own = find(group)
     fill_rows(own, sum, residual, weight, eps, weight_bias)
     norm, y = torch.empty_like(sum), torch.empty_like(sum)
-    launch_epilogue(own, y, norm)
+    launch(own, y, norm, is_summed=True)
     return norm, y
 
 

@@ -2,32 +2,33 @@
 """What is under the PyTorch operators: which communicator a group's calls go to, what is checked, and the call itself.
 
 Every step of a model comes through here some hundred times, so a call looks up little: a communicator keeps one
-request, whose fields are set again each time, and what is wrong with a tensor is found out only once it is known that
-something is.
+request, of which each call sets what may differ from the last one's, and what is wrong with a tensor is found out only
+once it is known that something is.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from . import _abi, arrays
+from ._abi import FP8
 from ._library import check, library
 from .communicator import Communicator
 
-FP8, NVFP4 = int(_abi.Quantization.FP8), int(_abi.Quantization.NVFP4)
 _TYPES = {getattr(torch, t.name.lower()): int(t) for t in _abi.DataType if hasattr(torch, t.name.lower())}
 _FLOATS = {dtype: _TYPES[dtype] for dtype in (torch.bfloat16, torch.float16, torch.float32)}
+_FLOAT32 = torch.float32
 enqueue, epilogue = library.arfusionAllReduce, library.arfusionEpilogue
 
 
 class Group:
     """A communicator as the operators use it. Its requests are filled in again by every call: one thread at a time."""
 
-    __slots__ = ("communicator", "device", "flat", "flat_pointer", "rows", "rows_pointer")
+    __slots__ = ("communicator", "device", "flat", "flat_pointer", "form", "rows", "rows_pointer", "weight_type")
 
     def __init__(self, communicator: Any) -> None:
         self.communicator = communicator
@@ -36,6 +37,10 @@ class Group:
         flags = int(_abi.Flag.DEPENDENT_LAUNCH)
         self.flat = _abi.Request(pattern=_abi.Pattern.ALL_REDUCE, flags=flags)
         self.rows = _abi.Request(pattern=_abi.Pattern.RESIDUAL_RMSNORM, flags=flags)
+        # The input's type and shape, and the weight's type, that `rows` has now: from one layer to the next they stay
+        # the same, and need not be set again.
+        self.form: Optional[Tuple[torch.dtype, torch.Size]] = None
+        self.weight_type: Optional[torch.dtype] = None
         self.flat_pointer, self.rows_pointer = ctypes.addressof(self.flat), ctypes.addressof(self.rows)
 
 
@@ -110,7 +115,7 @@ def _bad(name: str, tensor: Tensor, group: Group, dtypes: Any, shape: Any) -> Va
 # ---------------------------------------------------------------- the calls
 
 
-def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: Sequence[int], group: Group) -> None:
+def check_like(name: str, tensor: Tensor, dtype: torch.dtype, shape: Sequence[int], group: Group) -> None:
     if (
         tensor.dtype is not dtype
         or tensor.shape != shape
@@ -118,10 +123,6 @@ def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: Sequence[int], 
         or tensor.get_device() != group.device
     ):
         raise _bad(name, tensor, group, (dtype,), shape)
-
-
-def check_like(name: str, tensor: Tensor, like: Tensor, group: Group) -> None:
-    _check(name, tensor, like.dtype, like.shape, group)
 
 
 def launch_flat(group: Group, input: Tensor, output: Tensor) -> None:
@@ -145,21 +146,31 @@ def fill_rows(
     names: Sequence[str] = ("input", "residual", "weight"),
 ) -> None:  # fmt: skip
     """Checks the inputs, and fills in all of the group's request but the outputs and what belongs to a quantization."""
-    type_, shape = input.dtype, input.shape
-    dtype = _FLOATS.get(type_)
-    if dtype is None or not shape or not input.is_contiguous() or input.get_device() != group.device:
+    device, type_, shape = group.device, input.dtype, input.shape
+    form = (type_, shape)
+    is_new = form != group.form
+    if is_new and (type_ not in _FLOATS or not shape) or not input.is_contiguous() or input.get_device() != device:
         raise _bad(names[0], input, group, _FLOATS, None)
     if residual is not None:
-        _check(names[1], residual, type_, shape, group)
+        check_like(names[1], residual, type_, shape, group)
     hidden, weight_type = shape[-1], weight.dtype
-    if weight_type is not type_ and weight_type is not torch.float32:
-        raise _bad(names[2], weight, group, (type_, torch.float32), (hidden,))
-    _check(names[2], weight, weight_type, (hidden,), group)
+    if (
+        (weight_type is not type_ and weight_type is not _FLOAT32)
+        or weight.numel() != hidden
+        or weight.dim() != 1
+        or not weight.is_contiguous()
+        or weight.get_device() != device
+    ):
+        raise _bad(names[2], weight, group, (type_, _FLOAT32), (hidden,))
     request = group.rows
-    request.dataType = dtype
-    request.gammaDataType = _FLOATS[weight_type]
-    request.hidden = hidden
-    request.tokens = input.numel() // hidden if hidden else 0
+    if is_new:
+        request.dataType = _FLOATS[type_]
+        request.hidden = hidden
+        request.tokens = input.numel() // hidden if hidden else 0
+        group.form = form
+    if weight_type is not group.weight_type:
+        request.gammaDataType = _FLOATS[weight_type]
+        group.weight_type = weight_type
     request.eps = eps
     request.weightBias = weight_bias
     request.input = input.data_ptr()
@@ -168,28 +179,19 @@ def fill_rows(
 
 
 def check_scale(name: str, scale: Tensor, group: Group) -> None:
-    if scale.dtype is not torch.float32 or scale.numel() != 1 or scale.get_device() != group.device:
-        raise _bad(name, scale, group, (torch.float32,), (1,))
+    if scale.dtype is not _FLOAT32 or scale.numel() != 1 or scale.get_device() != group.device:
+        raise _bad(name, scale, group, (_FLOAT32,), (1,))
 
 
-def _outputs(group: Group, residual_out: Optional[Tensor], norm_out: Optional[Tensor]) -> None:
-    request = group.rows
+def launch(group: Group, residual_out: Optional[Tensor], norm_out: Optional[Tensor], is_summed: bool = False) -> None:
+    """What fill_rows has filled in, into these outputs; without the sum where the input is one already."""
+    request, handle, stream = group.rows, group.communicator.handle, arrays.current_stream(group.device)
     request.residualOut = None if residual_out is None else residual_out.data_ptr()
     request.normOut = None if norm_out is None else norm_out.data_ptr()
-
-
-def launch(group: Group, residual_out: Optional[Tensor], norm_out: Optional[Tensor]) -> None:
-    """What fill_rows has filled in, into these outputs."""
-    _outputs(group, residual_out, norm_out)
-    result = enqueue(group.communicator.handle, group.rows_pointer, arrays.current_stream(group.device), None)
-    if result:
-        check(result)
-
-
-def launch_epilogue(group: Group, residual_out: Tensor, norm_out: Tensor) -> None:
-    """The same without the sum."""
-    _outputs(group, residual_out, norm_out)
-    result = epilogue(group.communicator.handle, group.rows_pointer, arrays.current_stream(group.device))
+    if is_summed:
+        result = epilogue(handle, group.rows_pointer, stream)
+    else:
+        result = enqueue(handle, group.rows_pointer, stream, None)
     if result:
         check(result)
 

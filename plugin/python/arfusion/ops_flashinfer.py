@@ -18,7 +18,8 @@ from typing import Optional
 from torch import Tensor
 
 from . import _abi, requests
-from .ops_call import FP8, NVFP4, check_like, check_scale, fill_rows, find_of_size, launch, launch_quantized
+from ._abi import FP8, NVFP4
+from .ops_call import check_like, check_scale, fill_rows, find_of_size, launch, launch_quantized
 
 SCHEMA = (
     "flashinfer_trtllm_fused_allreduce_norm(Tensor(a!) allreduce_in, Tensor(b!) residual, Tensor rms_gamma, "
@@ -58,7 +59,7 @@ def fused_allreduce_norm(
     if norm_out is None:
         norm_out = allreduce_in
     else:
-        check_like("norm_out", norm_out, allreduce_in, group)
+        check_like("norm_out", norm_out, allreduce_in.dtype, allreduce_in.shape, group)
     if not writes_norm:
         norm_out = None
     request.flags = int(_abi.Flag.DEPENDENT_LAUNCH) if launch_with_pdl else 0
