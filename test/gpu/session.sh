@@ -27,7 +27,7 @@
 # One H200 whose ranks share it (~450 for all but net and profiler, which want a call for themselves): plugin 4 check 3
 # watchdog 37 overlap 2 chains 5 streams 1 soak 3 soak-4 3 soak-16 3 soak-processes 4 check-threads 12 sanitize 49
 # communicators 60 nccl-abort 15 nccl-python 10 nccl-torch 16 nccl-tests-forms 21 nccl-tests-programs 31 net 163
-# profiler 113 python-cost 10 torch-host-time 11 torch-operators 61 flashinfer 16 a case llama ~70; kernels over 400
+# profiler 113 python-cost ~55 torch-host-time 11 torch-operators 61 flashinfer 16 a case llama ~70; kernels over 400
 #
 # Not in there: many-gpus ~210 (has check-processes ~100, topo 9, tune 7 and perf 20 in it, too; in call 1 in place of
 # kernels), quant ~25, peers 25, demo 14, soak-long 600.
@@ -182,7 +182,7 @@ step sanitize 600 bash test/gpu/sanitize.sh "$logs"
 step_turns python 420 bash -c 'python_package "test_[!t]*.py"'
 step_turns python-expandable 420 env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
   bash -c 'python_package "test_[!t]*.py"'
-step_ranks python-cost 120 bash -c python_cost
+step_turns python-cost 120 bash -c python_cost
 step_turns torch-operators 400 bash -c 'python_package "test_torch_*.py"'
 step_ranks torch-host-time 120 bash -c 'torch_bench ops_host_time.py -o "$results/host-time.json"'
 step_ranks llama 540 bash -c llama
