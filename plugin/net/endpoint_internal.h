@@ -9,7 +9,7 @@
 #include "plugin/net/endpoint.h"
 
 #define ENDPOINT_MAGIC 0x41724e74u
-#define ENDPOINT_VERSION 1
+#define ENDPOINT_VERSION 2
 
 struct endpoint_handle {
   uint32_t magic;

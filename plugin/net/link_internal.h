@@ -15,6 +15,12 @@
 #define LINK_PART_MIN 65536u      /* of a message on a lane, unless that is all of it */
 #define LINK_READ_AHEAD 4096u
 
+#define LINK_ALIGN 64u
+
+/* Headers and messages are padded to this on the control stream: a copy between addresses that are not alike within a
+ * cache line takes twice as long, and each byte of a message that follows its header is copied twice. */
+static inline size_t link_padded(size_t bytes) { return (bytes + LINK_ALIGN - 1) / LINK_ALIGN * LINK_ALIGN; }
+
 enum link_frame_kind { LINK_POST = 1, LINK_MESSAGE = 2, LINK_EARLY = 3 };
 
 /* From the receiver: a posting. `n` entries follow. */
@@ -31,6 +37,8 @@ struct link_post_entry {
   uint32_t reserved;
 };
 
+#define LINK_POST_MOST (sizeof(struct link_post) + LINK_GROUP * sizeof(struct link_post_entry))
+
 /* From the sender: a message, which goes into entry `entry` of posting `seq`. An early one goes into the oldest buffer
  * with its tag, which stands in `seq`. Both ends pair buffers and messages of a tag in the order in which these are
  * posted and sent, so the sender knows which buffers of a posting its early messages have taken. */
@@ -38,7 +46,8 @@ struct link_message {
   uint8_t kind;
   uint8_t entry;
   uint8_t lane;   /* of the first part; lanes are then taken in turn */
-  uint8_t follows; /* 1: the message follows here; 0: it comes on the lanes, or is empty */
+  uint8_t follows; /* 1: the message follows here, up to LINK_HEAD_DATA bytes in the same padded frame, more behind it;
+                    * 0: it comes on the lanes, or is empty */
   uint32_t seq;
   uint64_t size;
 };
@@ -62,8 +71,8 @@ struct link_request {
     struct {
       size_t size, follows, done; /* `follows` bytes of data go onto the control stream behind the head */
       const char* data;
-      size_t head_bytes, head_done;
-      unsigned char head[sizeof(struct link_message) + LINK_HEAD_DATA];
+      size_t head_bytes, head_done, pad, pad_done;
+      unsigned char head[sizeof(struct link_message) + LINK_HEAD_DATA + LINK_ALIGN]; /* padded */
     } send;
   };
 };
@@ -111,7 +120,7 @@ struct link {
 
   /* the receiver */
   uint32_t seq_next;
-  unsigned char posts[LINK_POSTINGS * (sizeof(struct link_post) + LINK_GROUP * sizeof(struct link_post_entry))];
+  unsigned char posts[LINK_POSTINGS * (LINK_POST_MOST + LINK_ALIGN)]; /* padded */
   size_t posts_done, posts_bytes; /* written, and in all */
   int prompt;                     /* postings go at once, because messages need them; else several go together */
   unsigned posts_held, posts_looks; /* postings in `posts`, and looks for messages since the first of them came */
@@ -123,6 +132,7 @@ struct link {
   struct link_entry* reading_entry; /* where the message that follows on the control stream goes; NULL: none follows */
   struct link_request* reading;     /* whose that is; NULL: an early message */
   size_t reading_done;
+  size_t skip, skip_after; /* padding: to be passed over now, and behind the message that follows */
 
   struct link_request requests[LINK_SENDS]; /* of a receiver: the first LINK_POSTINGS */
 };

@@ -111,6 +111,8 @@ arfusionResult_t link_receive(struct link* link, int n, void* const* data, const
                               struct link_request** request) {
   struct link_request* slot = &link->requests[link->seq_next % LINK_POSTINGS];
   struct link_post post = {.kind = LINK_POST, .n = (uint8_t)n, .seq = link->seq_next};
+  const size_t bytes = sizeof(post) + (size_t)n * sizeof(struct link_post_entry);
+  static const unsigned char padding[LINK_ALIGN];
 
   *request = NULL;
   if (link->failed != arfusionSuccess) return link->failed;
@@ -126,6 +128,7 @@ arfusionResult_t link_receive(struct link* link, int n, void* const* data, const
     posts_add(link, &entry, sizeof(entry));
     slot->entry[i] = (struct link_entry){.data = data[i], .size = sizes[i], .tag = tags[i]};
   }
+  posts_add(link, padding, link_padded(bytes) - bytes);
   early_pair(link, slot);
   *request = slot;
   posts_write(link);
@@ -165,6 +168,14 @@ static arfusionResult_t message_take(struct link* link, const struct link_messag
   return link_cut(link, entry->data, entry->size, message->lane, &request->pending);
 }
 
+/* Where the padding of a header and its message is. */
+static void skip_choose(struct link* link, const struct link_message* message) {
+  const size_t first = message->follows && message->size <= LINK_HEAD_DATA ? (size_t)message->size : 0;
+  const size_t head = link_padded(sizeof(*message) + first) - sizeof(*message) - first;
+  link->skip = first > 0 ? 0 : head;
+  link->skip_after = first > 0 ? head : link_padded(message->size) - message->size;
+}
+
 /* 1: the message that follows is complete. */
 static int message_read(struct link* link) {
   struct link_entry* entry = link->reading_entry;
@@ -182,6 +193,7 @@ static int message_read(struct link* link) {
     if (link->reading_done < entry->size) return 0;
   }
   link->reading_entry = NULL;
+  link->skip = link->skip_after;
   if (link->reading != NULL) {
     link->reading->waiting--;
   } else {
@@ -197,13 +209,21 @@ arfusionResult_t link_receive_progress(struct link* link) {
   posts_write(link);
   while (link->failed == arfusionSuccess) {
     struct link_message message;
+    if (link->skip > 0) {
+      if (link_peek(link, link->skip, &at) != 1) break;
+      link->ahead_at += link->skip;
+      link->skip = 0;
+    }
     if (link->reading_entry != NULL) {
       if (!message_read(link)) break;
-      if (link->ahead_at == link->ahead_have) break; /* looking for more costs as much as the next look */
+      /* Looking for more costs as much as the next look. */
+      if (link->ahead_have - link->ahead_at <= link->skip) break;
+      continue;
     }
     if (link_peek(link, sizeof(message), &at) != 1) break;
     memcpy(&message, at, sizeof(message));
     link->ahead_at += sizeof(message);
+    skip_choose(link, &message);
     message_take(link, &message);
   }
   return link->failed;

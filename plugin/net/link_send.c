@@ -52,7 +52,7 @@ static arfusionResult_t posting_take(struct link* link, const struct link_post* 
 static arfusionResult_t postings_read(struct link* link) {
   void* at;
 
-  while (link_peek(link, sizeof(struct link_post), &at) == 1) {
+  while (link_peek(link, LINK_ALIGN, &at) == 1) {
     struct link_post post;
     struct link_post_entry entries[LINK_GROUP];
     size_t bytes;
@@ -61,9 +61,9 @@ static arfusionResult_t postings_read(struct link* link) {
       return link_fail(link, arfusionRemoteError, "what came is no posting (kind %u, %u buffers)", post.kind, post.n);
     }
     bytes = post.n * sizeof(entries[0]);
-    if (link_peek(link, sizeof(post) + bytes, &at) != 1) break;
+    if (link_peek(link, link_padded(sizeof(post) + bytes), &at) != 1) break;
     memcpy(entries, (char*)at + sizeof(post), bytes);
-    link->ahead_at += sizeof(post) + bytes;
+    link->ahead_at += link_padded(sizeof(post) + bytes);
     if (posting_take(link, &post, entries) != arfusionSuccess) break;
   }
   return link->failed;
@@ -86,6 +86,7 @@ static struct link_posting* posting_match(struct link* link, int tag, int* entry
 
 /* Writes what the control stream takes of a send's head and data. 1: all is written. */
 static int send_write(struct link* link, struct link_request* request) {
+  static const unsigned char padding[LINK_ALIGN];
   enum net_status status = NET_OK;
 
   if (request->send.head_done < request->send.head_bytes) {
@@ -93,12 +94,16 @@ static int send_write(struct link* link, struct link_request* request) {
                               request->send.follows > 0);
   }
   if (status == NET_OK && request->send.head_done == request->send.head_bytes) {
-    status = stream_send_some(&link->control, request->send.data, request->send.follows, &request->send.done, 0);
+    status = stream_send_some(&link->control, request->send.data, request->send.follows, &request->send.done,
+                              request->send.pad > 0);
+  }
+  if (status == NET_OK && request->send.done == request->send.follows) {
+    status = stream_send_some(&link->control, padding, request->send.pad, &request->send.pad_done, 0);
   }
   if (status == NET_CLOSED) link->gone = 1;
   if (status == NET_ERROR) link_fail_status(link, status);
   return status == NET_OK && request->send.head_done == request->send.head_bytes &&
-         request->send.done == request->send.follows;
+         request->send.done == request->send.follows && request->send.pad_done == request->send.pad;
 }
 
 static void sends_write(struct link* link) {
@@ -124,11 +129,14 @@ static void send_start(struct link* link, struct link_request* request, struct l
   if (message->follows) first = size <= LINK_HEAD_DATA ? size : 0;
   memcpy(request->send.head, message, sizeof(*message));
   memcpy(request->send.head + sizeof(*message), data, first);
-  request->send.head_bytes = sizeof(*message) + first;
+  request->send.head_bytes = link_padded(sizeof(*message) + first);
+  memset(request->send.head + sizeof(*message) + first, 0, request->send.head_bytes - sizeof(*message) - first);
   request->send.head_done = 0;
   request->send.data = data;
   request->send.follows = message->follows ? size - first : 0;
   request->send.done = 0;
+  request->send.pad = link_padded(request->send.follows) - request->send.follows;
+  request->send.pad_done = 0;
   request->send.size = size;
   request->waiting = 1;
   request->n = 1;

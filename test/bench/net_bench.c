@@ -24,7 +24,9 @@
 
 #include "plugin/net/nccl_net.h"
 
-enum { CHUNK = 512 << 10, STEPS = 8, ROUND_TRIPS = 100, CHUNKS = 64, WINDOWS = 65, WARM_UP = 5 };
+enum { LATENCIES = 4, CHUNK = 512 << 10, STEPS = 8, ROUND_TRIPS = 100, CHUNKS = 64, WINDOWS = 65, WARM_UP = 5 };
+
+static const size_t latency_bytes[LATENCIES] = {8, 4 << 10, 16 << 10, 64 << 10};
 
 struct side {
   int rank;
@@ -84,13 +86,13 @@ static int finished(struct side* side, struct request* request) {
 /* ---------------------------------------------------------------- measurements */
 
 /* Seconds of a message. */
-static double latency(struct side* side) {
+static double latency(struct side* side, size_t bytes) {
   double begin = now();
   for (int i = 0; i < ROUND_TRIPS; i++) {
     for (int half = 0; half < 2; half++) {
       struct request request;
       int sending = half == side->rank;
-      while (!start(side, &request, side->memory + (sending ? 0 : STEPS * CHUNK), 8, sending)) continue;
+      while (!start(side, &request, side->memory + (sending ? 0 : STEPS * CHUNK), bytes, sending)) continue;
       while (!finished(side, &request)) continue;
     }
   }
@@ -178,7 +180,7 @@ static int connect_plain(int rank, int other) {
 
 static void run(int rank, int other, const char* what, int both) {
   struct side side = {.rank = rank};
-  double round[WINDOWS], window[WINDOWS];
+  double round[LATENCIES][WINDOWS], window[WINDOWS];
   const int counted = WINDOWS - WARM_UP;
   char byte = 0;
   side.memory = mmap(NULL, 2 * STEPS * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -192,13 +194,19 @@ static void run(int rank, int other, const char* what, int both) {
     side.out = rank == 0 ? first : second;
     side.in = rank == 0 ? second : first;
   }
-  for (int i = 0; i < WINDOWS; i++) round[i] = latency(&side);
+  for (int k = 0; k < LATENCIES; k++) {
+    for (int i = 0; i < WINDOWS; i++) round[k][i] = latency(&side, latency_bytes[k]);
+    qsort(round[k] + WARM_UP, (size_t)counted, sizeof **round, compare);
+  }
   bandwidth(&side, both, window);
-  qsort(round + WARM_UP, (size_t)counted, sizeof *round, compare);
   qsort(window + WARM_UP, (size_t)counted, sizeof *window, compare);
   if (rank == 1) { /* the receiver */
-    printf("%-18s %8.2f %8.2f %12.2f %8.2f\n", what, 1e6 * round[WARM_UP + counted / 2], 1e6 * round[WARM_UP],
-           1e-9 * CHUNK * CHUNKS / window[WARM_UP + counted / 2], 1e-9 * CHUNK * CHUNKS / window[WARM_UP]);
+    printf("%-18s", what);
+    for (int k = 0; k < LATENCIES; k++) {
+      printf(" %8.2f %8.2f", 1e6 * round[k][WARM_UP + counted / 2], 1e6 * round[k][WARM_UP]);
+    }
+    printf(" %8.2f %8.2f\n", 1e-9 * CHUNK * CHUNKS / window[WARM_UP + counted / 2],
+           1e-9 * CHUNK * CHUNKS / window[WARM_UP]);
   }
   fflush(stdout);
   exchange(other, &byte, &byte, 1); /* nobody leaves before the other is done */
@@ -211,8 +219,11 @@ int main(int argc, char** argv) {
   if (argc > 2 || (argc > 1 && !both)) return fprintf(stderr, "usage: net_bench [both]\n"), 2;
   setenv("NCCL_NET", "arfusion", 1);
   setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-  printf("%-18s %17s %21s\n", "", "8 bytes, us", both ? "GB/s each way" : "GB/s");
-  printf("%-18s %8s %8s %12s %8s\n", "", "median", "best", "median", "best");
+  printf("%-18s", "");
+  for (int k = 0; k < LATENCIES; k++) printf(" %9zu bytes, us", latency_bytes[k]);
+  printf(" %17s\n%-18s", both ? "GB/s each way" : "GB/s", "");
+  for (int k = 0; k <= LATENCIES; k++) printf(" %8s %8s", "median", "best");
+  printf("\n");
   fflush(stdout);
   for (int i = 0; i < 3 && status == 0; i++) { /* processes of their own: settings are read once in each */
     int pair[2], ended;
