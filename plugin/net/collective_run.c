@@ -34,13 +34,25 @@ static arfusionResult_t piece_send(struct collective* collective, int peer, int*
   return arfusionSuccess;
 }
 
+/* What cannot be posted now is posted later. */
+static arfusionResult_t piece_post(struct collective* collective, int peer) {
+  struct collective_piece* piece = &collective->in[peer];
+  int tag = TAG;
+
+  if (piece->bytes == 0 || collective->receiving[peer] != NULL) return arfusionSuccess;
+  return link_receive(collective->from[peer], 1, (void* const*)&piece->data, &piece->bytes, &tag,
+                      &collective->receiving[peer]);
+}
+
 static arfusionResult_t piece_receive(struct collective* collective, int peer, int* left) {
   struct collective_piece* piece = &collective->in[peer];
   int done = 0, size = 0;
 
-  if (piece->bytes == 0) return arfusionSuccess;
+  FORWARD_IF_ERROR(piece_post(collective, peer));
+  if (collective->receiving[peer] == NULL) return arfusionSuccess;
   FORWARD_IF_ERROR(link_test(collective->receiving[peer], &done, &size));
   if (!done) return arfusionSuccess;
+  collective->receiving[peer] = NULL;
   if ((size_t)size != piece->bytes) {
     return error_set(arfusionInvalidUsage, "NET/arfusion: rank %d sent %d bytes where rank %d expects %zu", peer, size,
                      collective->rank, piece->bytes);
@@ -52,15 +64,13 @@ static arfusionResult_t piece_receive(struct collective* collective, int peer, i
 
 /* Sends out[] and receives in[]; both are spent after that. What has no bytes is left out. */
 static arfusionResult_t exchange(struct collective* collective) {
-  int left = 0, idle = 0, tag = TAG;
+  int left = 0, idle = 0;
 
   for (int peer = 0; peer < collective->nranks; peer++) {
     struct collective_piece* in = &collective->in[peer];
     if (peer == collective->rank) collective->out[peer].bytes = in->bytes = 0;
     left += (collective->out[peer].bytes > 0) + (in->bytes > 0);
-    if (in->bytes == 0) continue;
-    FORWARD_IF_ERROR(link_receive(collective->from[peer], 1, (void* const*)&in->data, &in->bytes, &tag,
-                                  &collective->receiving[peer]));
+    FORWARD_IF_ERROR(piece_post(collective, peer));
   }
   while (left > 0) {
     int before = left;

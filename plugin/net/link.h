@@ -48,9 +48,10 @@ void link_memory_unmap(struct link_memory* memory);
 struct link* link_create(const struct link_parts* parts);
 void link_close(struct link* link);
 
-/* *request is NULL if it cannot be done now. Memory must stay until link_test says that the request is done. link_send:
- * the peer is not ready for this tag and the message may not go early, or LINK_SENDS are outstanding. size <=
- * LINK_MESSAGE_MAX. link_receive: LINK_POSTINGS are outstanding. 1 <= n <= LINK_GROUP. */
+/* *request is NULL if it cannot be done now. Memory must stay until link_test says that the request is done, and
+ * link_test is to be called until then: the peer may learn of a receive only by that. link_send: the peer is not ready
+ * for this tag and the message may not go early, or LINK_SENDS are outstanding. size <= LINK_MESSAGE_MAX. link_receive:
+ * LINK_POSTINGS are outstanding, or the peer does not take the postings. 1 <= n <= LINK_GROUP. */
 arfusionResult_t link_send(struct link* link, const void* data, size_t size, int tag, struct link_request** request);
 arfusionResult_t link_receive(struct link* link, int n, void* const* data, const size_t* sizes, const int* tags,
                               struct link_request** request);

@@ -71,7 +71,8 @@ struct link_request {
     struct {
       size_t size, follows, done; /* `follows` bytes of data go onto the control stream behind the head */
       const char* data;
-      size_t head_bytes, head_done, pad, pad_done;
+      size_t head_needed, head_bytes, head_done; /* without padding, and with it */
+      size_t pad, pad_done;                      /* behind the data */
       unsigned char head[sizeof(struct link_message) + LINK_HEAD_DATA + LINK_ALIGN]; /* padded */
     } send;
   };
@@ -122,6 +123,7 @@ struct link {
   uint32_t seq_next;
   unsigned char posts[LINK_POSTINGS * (LINK_POST_MOST + LINK_ALIGN)]; /* padded */
   size_t posts_done, posts_bytes; /* written, and in all */
+  int posts_begun;                /* written in part: the rest goes at once */
   int prompt;                     /* postings go at once, because messages need them; else several go together */
   unsigned posts_held, posts_looks; /* postings in `posts`, and looks for messages since the first of them came */
   int deaf;                       /* the peer takes no more postings; what it has sent may still come */

@@ -17,7 +17,7 @@ static void prompt_choose(struct link* link, size_t size) {
 }
 
 static int posts_due(const struct link* link) {
-  return link->prompt || link->posts_done > 0 || link->posts_held >= POSTS_HELD || link->posts_looks >= POSTS_LOOKS;
+  return link->prompt || link->posts_begun || link->posts_held >= POSTS_HELD || link->posts_looks >= POSTS_LOOKS;
 }
 
 static void posts_write(struct link* link) {
@@ -25,7 +25,9 @@ static void posts_write(struct link* link) {
 
   if (link->deaf || link->posts_done == link->posts_bytes || !posts_due(link)) return;
   status = stream_send_some(&link->control, link->posts, link->posts_bytes, &link->posts_done, 0);
+  link->posts_begun |= link->posts_done > 0;
   if (link->posts_done == link->posts_bytes) {
+    link->posts_begun = 0;
     link->posts_done = link->posts_bytes = 0;
     link->posts_held = link->posts_looks = 0;
   }
@@ -117,6 +119,11 @@ arfusionResult_t link_receive(struct link* link, int n, void* const* data, const
   *request = NULL;
   if (link->failed != arfusionSuccess) return link->failed;
   if (slot->used) return arfusionSuccess;
+  posts_write(link);
+  if (link->failed != arfusionSuccess) return link->failed;
+  if (link->deaf) link->posts_done = link->posts_bytes = 0; /* nobody takes them */
+  /* A peer that sends early messages and reads no postings has them pile up here. */
+  if (link->posts_bytes - link->posts_done + link_padded(bytes) > sizeof(link->posts)) return arfusionSuccess;
   slot->used = 1;
   slot->n = slot->waiting = n;
   slot->seq = link->seq_next++;

@@ -102,8 +102,10 @@ static int send_write(struct link* link, struct link_request* request) {
   }
   if (status == NET_CLOSED) link->gone = 1;
   if (status == NET_ERROR) link_fail_status(link, status);
-  return status == NET_OK && request->send.head_done == request->send.head_bytes &&
-         request->send.done == request->send.follows && request->send.pad_done == request->send.pad;
+  if (request->send.head_done < request->send.head_needed || request->send.done < request->send.follows) return 0;
+  /* A peer that has closed has the message, and needed no padding. */
+  return status == NET_CLOSED ||
+         (request->send.head_done == request->send.head_bytes && request->send.pad_done == request->send.pad);
 }
 
 static void sends_write(struct link* link) {
@@ -129,7 +131,8 @@ static void send_start(struct link* link, struct link_request* request, struct l
   if (message->follows) first = size <= LINK_HEAD_DATA ? size : 0;
   memcpy(request->send.head, message, sizeof(*message));
   memcpy(request->send.head + sizeof(*message), data, first);
-  request->send.head_bytes = link_padded(sizeof(*message) + first);
+  request->send.head_needed = sizeof(*message) + first;
+  request->send.head_bytes = link_padded(request->send.head_needed);
   memset(request->send.head + sizeof(*message) + first, 0, request->send.head_bytes - sizeof(*message) - first);
   request->send.head_done = 0;
   request->send.data = data;

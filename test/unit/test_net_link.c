@@ -9,10 +9,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "plugin/core/log.h"
@@ -272,6 +274,94 @@ static void sender_closes(const struct endpoint_options* options) {
   free(room);
 }
 
+/* The same, while the receiver has postings to write when the sender closes: large messages that fill all buffers on
+ * the way, and small ones, which went without. */
+static void* close_link(void* link) {
+  link_close(link);
+  return NULL;
+}
+
+static void test_closed_before_postings(void** state) {
+  enum { LARGE = 24, SMALL = 7, BYTES = 16384 };
+  static char data[BYTES], room[LARGE][BYTES], small[SMALL][8];
+  struct link_request *received[LARGE + SMALL], *sent[LARGE + SMALL];
+  (void)state;
+  for (int turn = 0; turn < 5; turn++) {
+    struct support_pair pair = make(&tcp, 0);
+    pthread_t closing;
+    received[0] = receive(pair.recv, room[0], 8, 0);
+    assert_int_equal(wait_for(send_now(pair.send, data, 8, 0)), arfusionSuccess);
+    assert_int_equal(wait_for(received[0]), arfusionSuccess);
+    for (int i = 0; i < LARGE + SMALL; i++) {
+      received[i] = i < LARGE ? receive(pair.recv, room[i], BYTES, 0) : receive(pair.recv, small[i - LARGE], 8, 0);
+    }
+    for (int i = 0; i < LARGE + SMALL; i++) sent[i] = send_now(pair.send, data, i < LARGE ? BYTES : 8, 0);
+    for (int i = 0; i < LARGE + SMALL; i++) assert_int_equal(wait_for(sent[i]), arfusionSuccess);
+    assert_int_equal(pthread_create(&closing, NULL, close_link, pair.send), 0);
+    support_sleep(0.02);
+    for (int i = 0; i < LARGE + SMALL; i++) assert_int_equal(wait_for(received[i]), arfusionSuccess);
+    pthread_join(closing, NULL);
+    link_close(pair.recv);
+  }
+}
+
+/* A sender that has gone takes no more postings, and early messages go on being given away: that needs no memory. */
+static void postings_of_nobody(const struct endpoint_options* options) {
+  struct support_pair pair = make(options, 0);
+  char data[8] = {0}, room[LINK_GROUP][8];
+  void* list[LINK_GROUP];
+  size_t sizes[LINK_GROUP];
+  int tags[LINK_GROUP];
+  for (int i = 0; i < LINK_EARLY_MOST; i++) {
+    assert_int_equal(wait_for(send_now(pair.send, data, 8, 0)), arfusionSuccess);
+  }
+  link_close(pair.send);
+  for (int i = 0; i < LINK_EARLY_MOST; i++) {
+    assert_int_equal(wait_for(receive(pair.recv, room[0], 8, 0)), arfusionSuccess);
+  }
+  for (int i = 0; i < LINK_GROUP; i++) list[i] = room[i], sizes[i] = 8, tags[i] = i;
+  for (int i = 0; i < LINK_POSTINGS; i++) {
+    struct link_request* request;
+    if (link_receive(pair.recv, LINK_GROUP, list, sizes, tags, &request) != arfusionSuccess || !request) break;
+  }
+  link_close(pair.recv);
+}
+
+static void test_postings_of_nobody(void** state) {
+  (void)state;
+  postings_of_nobody(&memory);
+  postings_of_nobody(&tcp);
+}
+
+static struct link* end_of(int sending, int control, int lane) {
+  const struct link_parts parts = {.sending = sending, .nlanes = 1, .fds = {control, lane}, .peer = "the other"};
+  struct link* link = link_create(&parts);
+  assert_non_null(link);
+  return link;
+}
+
+/* A receiver that closes when it has the message, wherever the sender's buffer is full: the message was sent. */
+static void test_closed_before_padding(void** state) {
+  static char data[4096], room[4096];
+  (void)state;
+  for (size_t size = 1; size < 2500; size++) {
+    int control[2], lane[2], bytes = 2304, done = 0, sent_done = 0;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, control), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, lane), 0);
+    assert_int_equal(setsockopt(control[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
+    struct support_pair pair = {.send = end_of(1, control[0], lane[0]), .recv = end_of(0, control[1], lane[1])};
+    struct link_request *received = receive(pair.recv, room, size, 0);
+    struct link_request* sent = send_now(pair.send, data, size, 0);
+    while (!done) {
+      assert_int_equal(link_test(received, &done, NULL), arfusionSuccess);
+      if (!done && !sent_done) assert_int_equal(link_test(sent, &sent_done, NULL), arfusionSuccess);
+    }
+    link_close(pair.recv);
+    if (!sent_done) assert_int_equal(wait_for(sent), arfusionSuccess);
+    link_close(pair.send);
+  }
+}
+
 /* A receiver that closes in the middle of a message. */
 static void receiver_closes(const struct endpoint_options* options) {
   enum { LARGE = 64 << 20 }; /* more than any buffer on the way takes */
@@ -328,6 +418,9 @@ int main(void) {
       SUPPORT_CHECKED(test_early),
       SUPPORT_CHECKED(test_too_long),
       SUPPORT_CHECKED(test_closed_by_the_other),
+      SUPPORT_CHECKED(test_closed_before_postings),
+      SUPPORT_CHECKED(test_closed_before_padding),
+      SUPPORT_CHECKED(test_postings_of_nobody),
       SUPPORT_CHECKED(test_closed_unfinished),
   };
   log_configure(support_logger, arfusionLogTrace);
