@@ -210,7 +210,8 @@ step2 demo 120 "$B/arfusion-bench" demo
 
 [ $# != 0 ] || set -- "${known[@]}"
 for name in "$@"; do
-  [ -n "${commands[$name]:-}" ] || { echo "there is no step $name; there are: ${known[*]}" >&2; exit 2; }
+  [ -n "${commands[$name]:-}" ] ||
+    { echo "there is no step $name; there are: ${known[*]}" >&2; end_sharing; exit 2; }
 done
 {
   nvidia-smi --query-gpu=index,name,pci.bus_id,driver_version --format=csv

@@ -164,11 +164,13 @@ def fill_rows(
         raise _bad(names[2], weight, group, (type_, _FLOAT32), (hidden,))
     request = group.rows
     if is_new:
+        group.form = None  # an exception in between leaves nothing half set
         request.dataType = _FLOATS[type_]
         request.hidden = hidden
         request.tokens = input.numel() // hidden if hidden else 0
         group.form = form
     if weight_type is not group.weight_type:
+        group.weight_type = None
         request.gammaDataType = _FLOATS[weight_type]
         group.weight_type = weight_type
     request.eps = eps
