@@ -247,6 +247,9 @@ def wrong_calls(x, residual, weight, scale, vllm):
             x, residual, weight, torch.ones(5, device=x.device), EPS, GROUP)),
         ("input|nvfp4|16", lambda: OPS.allreduce_add_rmsnorm_nvfp4(
             x[:, :24].contiguous(), None, weight[:24], scale, EPS, GROUP)),
+        ("residual is on meta", lambda: fused(x, residual.to("meta"), weight, EPS, GROUP)),
+        ("weight is on meta", lambda: OPS.epilogue(x, residual, weight.to("meta"), EPS, GROUP)),
+        ("rms_gamma is on meta", vllm(weight=weight.to("meta"))),
         ("world_size|3 ranks", vllm(size=3)),
         ("allreduce_in|5 tokens|max_token_num is 4", vllm(limit=4)),
         ("allreduce_in|torch.int64", vllm(input=x.long())),

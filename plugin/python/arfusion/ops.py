@@ -28,8 +28,9 @@ do these.
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -174,10 +175,26 @@ _OPERATORS = (
     (ops_flashinfer.SCHEMA, ops_flashinfer.fused_allreduce_norm, _nothing),
 )
 
+
+def _on_one_device(function: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
+    """`fake` for arguments on one device. PyTorch takes it for real ones too, if one of them has no data."""
+    names = tuple(inspect.signature(function).parameters)
+
+    def checked(*values: Any, **named: Any) -> Any:
+        tensors = {name: t for name, t in (*zip(names, values), *named.items()) if isinstance(t, Tensor)}
+        first = next(iter(tensors))
+        for name, tensor in tensors.items():
+            if tensor.device != tensors[first].device:
+                raise ValueError(f"{name} is on {tensor.device}, {first} on {tensors[first].device}")
+        return fake(*values, **named)
+
+    return checked
+
+
 _library = torch.library.Library("arfusion", "DEF")
 for _schema, _function, _fake in _OPERATORS:
     _library.define(_schema)
     _operator = _schema.split("(")[0]
     for _key in ("CPU", "CUDA"):
         _library.impl(_operator, _function, _key)
-    torch.library.register_fake(f"arfusion::{_operator}", _fake, lib=_library)
+    torch.library.register_fake(f"arfusion::{_operator}", _on_one_device(_function, _fake), lib=_library)
