@@ -50,7 +50,7 @@ static arfusionResult_t sum_enqueue(struct arfusionComm* comm, const arfusionReq
 static arfusionResult_t sum_and_finish(struct arfusionComm* comm, const arfusionRequest_t* request, void* sum,
                                        cudaStream_t stream) {
   const struct library* library = comm->library;
-  const size_t size = request->dataType == arfusionFloat32 ? 4 : 2;
+  const size_t size = (size_t)request_element_size(request->dataType);
   const size_t row = (size_t)request->hidden * size, rows = (size_t)request->tokens;
   const size_t stride = request->inputStride ? (size_t)request->inputStride * size : row;
   const void* dense = request->input;
@@ -71,7 +71,7 @@ static arfusionResult_t sum_and_finish(struct arfusionComm* comm, const arfusion
 static arfusionResult_t complete_rows(struct arfusionComm* comm, const arfusionRequest_t* request,
                                       cudaStream_t stream) {
   const size_t bytes =
-      (size_t)request->tokens * (size_t)request->hidden * (request->dataType == arfusionFloat32 ? 4 : 2);
+      (size_t)request->tokens * (size_t)request->hidden * (size_t)request_element_size(request->dataType);
   void* sum = place_of_sum(request);
   if (sum) return sum_and_finish(comm, request, sum, stream);
   cudaError_t code = cudaMallocAsync(&sum, bytes, stream);

@@ -84,7 +84,7 @@ static struct link_posting* posting_match(struct link* link, int tag, int* entry
 
 /* ---------------------------------------------------------------- messages */
 
-/* Writes what the control stream takes of a send's head and data. 1: all is written. */
+/* Writes what the control stream takes of a send's head, data and padding. 1: the message is sent. */
 static int send_write(struct link* link, struct link_request* request) {
   static const unsigned char padding[LINK_ALIGN];
   enum net_status status = NET_OK;
@@ -133,7 +133,7 @@ static void send_start(struct link* link, struct link_request* request, struct l
   memcpy(request->send.head + sizeof(*message), data, first);
   request->send.head_needed = sizeof(*message) + first;
   request->send.head_bytes = link_padded(request->send.head_needed);
-  memset(request->send.head + sizeof(*message) + first, 0, request->send.head_bytes - sizeof(*message) - first);
+  memset(request->send.head + request->send.head_needed, 0, request->send.head_bytes - request->send.head_needed);
   request->send.head_done = 0;
   request->send.data = data;
   request->send.follows = message->follows ? size - first : 0;

@@ -274,13 +274,13 @@ static void sender_closes(const struct endpoint_options* options) {
   free(room);
 }
 
-/* The same, while the receiver has postings to write when the sender closes: large messages that fill all buffers on
- * the way, and small ones, which went without. */
 static void* close_link(void* link) {
   link_close(link);
   return NULL;
 }
 
+/* The same, while the receiver has postings to write when the sender closes: large messages that fill all buffers on
+ * the way, and small ones, which went without. */
 static void test_closed_before_postings(void** state) {
   enum { LARGE = 24, SMALL = 7, BYTES = 16384 };
   static char data[BYTES], room[LARGE][BYTES], small[SMALL][8];
