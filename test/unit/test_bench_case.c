@@ -108,6 +108,9 @@ static void test_bad_files(void** state) {
       {"[{" ALLREDUCE ", \"gamma_dtype\": \"fp64\"}]", "gamma_dtype"},
       {"[{" ALLREDUCE ", \"group\": 0}]", "group"},
       {"[{" NORM ", \"quant\": \"fp8_group\", \"group\": 0}]", "group: must be"}, /* not divided by */
+      {"[{\"id\": \"a\", \"nranks\": 2, \"dtype\": \"bf16\", \"tokens\": 1, \"hidden\": 8, \"seed\": 7, "
+       "\"pattern\": \"residual_rmsnorm\", \"quant\": \"nvfp4\", \"digests\": {" NORM_DIGESTS "}}]",
+       "hidden: must be a multiple of 16 with quant nvfp4"}, /* no block, so no byte of scales */
       {"[{" ALLREDUCE ", \"quant\": \"fp8\"}]", "quant"},
       {"[{" BASE "\"pattern\": \"sum\", \"digests\": {}}]", "pattern"},
       {"[{" BASE "\"pattern\": \"allreduce\"}]", "digests: missing"},

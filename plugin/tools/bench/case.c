@@ -169,6 +169,11 @@ static int read_case(struct reader* reader, struct bench_case* c) {
   if (!reader->failed && c->quantization == arfusionQuantFp8Group && c->hidden % c->group != 0) {
     reader_fail(reader, "group", "does not divide hidden");
   }
+  if (!reader->failed && c->quantization == arfusionQuantNvfp4 && c->hidden % NVFP4_BLOCK != 0) {
+    char what[64];
+    snprintf(what, sizeof(what), "must be a multiple of %d with quant nvfp4", NVFP4_BLOCK);
+    reader_fail(reader, "hidden", what);
+  }
   c->layout = (arfusionScaleLayout_t)read_name(reader, "layout", layouts, "linear");
   if (generator_parse_kind(read_text(reader, "inputs", "uniform"), &c->inputs) != 0) {
     reader_fail(reader, "inputs", "unknown value");

@@ -14,6 +14,8 @@
 #include "plugin/tools/bench/digest.h"
 #include "plugin/tools/bench/generator.h"
 
+#define NVFP4_BLOCK 16 /* elements of a scale; a row is whole blocks */
+
 enum case_output { OUTPUT_ALLREDUCE, OUTPUT_RESIDUAL, OUTPUT_NORM, OUTPUT_QUANT, OUTPUT_SCALE, OUTPUTS };
 
 struct bench_case {

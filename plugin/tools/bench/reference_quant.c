@@ -10,8 +10,6 @@
 #include "plugin/tools/bench/number.h"
 #include "plugin/tools/bench/reference.h"
 
-#define BLOCK 16 /* elements of an nvfp4 scale */
-
 /* A format without infinity: the values of its codes without sign, in rising order. */
 struct format {
   int count;
@@ -98,7 +96,7 @@ static void quant_token(const struct reference_quant* q, const struct format* e4
 }
 
 static int64_t block_scale_place(const struct reference_quant* q, int64_t token, int64_t block) {
-  int64_t blocks = q->hidden / BLOCK;
+  int64_t blocks = q->hidden / NVFP4_BLOCK;
   if (q->layout == arfusionScaleLinear) return token * blocks + block;
   int64_t tile = token / 128 * ((blocks + 3) / 4) + block / 4;
   return tile * 512 + token % 32 * 16 + token % 128 / 32 * 4 + block % 4;
@@ -108,13 +106,13 @@ static void quant_nvfp4(const struct reference_quant* q, const struct format* e4
                         unsigned char* codes) {
   struct format e2m1 = format_e2m1();
   unsigned char* scales = q->scales;
-  int64_t blocks = q->hidden / BLOCK, columns = (blocks + 3) / 4 * 4;
+  int64_t blocks = q->hidden / NVFP4_BLOCK, columns = (blocks + 3) / 4 * 4;
   for (int64_t b = 0; b < blocks; b++) {
-    float wanted = q->scale * (largest(n + b * BLOCK, BLOCK) * (1.0f / 6.0f));
+    float wanted = q->scale * (largest(n + b * NVFP4_BLOCK, NVFP4_BLOCK) * (1.0f / 6.0f));
     unsigned scale = format_code(e4m3, wanted);
     float factor = scale == 0 ? 0.0f : scale == e4m3->nan ? NAN : q->scale / (float)e4m3->value[scale];
     scales[block_scale_place(q, token, b)] = (unsigned char)scale;
-    for (int64_t i = b * BLOCK; i < (b + 1) * BLOCK; i += 2) {
+    for (int64_t i = b * NVFP4_BLOCK; i < (b + 1) * NVFP4_BLOCK; i += 2) {
       codes[i / 2] = (unsigned char)(format_code(&e2m1, n[i] * factor) | format_code(&e2m1, n[i + 1] * factor) << 4);
     }
   }
