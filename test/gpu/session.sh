@@ -151,11 +151,12 @@ llama() { # with libarfusion-nccl.so in front where it has been built
   torch_bench llama.py --json "$results/llama.json" $([ ! -e "$front" ] || echo --preload "$(realpath "$front")")
 }
 many_gpus() { # of the time that is left, ten minutes at most
-  "$PYTHON" test/bench/many_gpus 2 "$results/many_gpus" --build "$B" --limit $((STEP_SECONDS - 10))
+  "$PYTHON" test/bench/many_gpus "$gpus" "$results/many_gpus" --build "$B" --limit $((STEP_SECONDS - 10))
 }
 export -f python_package python_cost torch_bench llama check legacy tune quant peers plot many_gpus
 export B PYTHON cases results
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) sharing=() mps=
+export gpus
 trap 'end_session "$child"; end_sharing; pack; exit 1' TERM INT
 [ "$gpus" != 1 ] || share_gpu
 step kernels 400 "$B/test/gpu/test_cuda_kernels"
