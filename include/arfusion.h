@@ -57,6 +57,7 @@ ARFUSION_API arfusionResult_t arfusionCommInitRank(arfusionComm_t* comm, int nra
 ARFUSION_API arfusionResult_t arfusionCommInitEnvironment(arfusionComm_t* comm, const arfusionConfig_t* config);
 
 /* All ranks of a communicator in this process: comms[r] on devs[r] (NULL: r modulo the number of devices). */
+#define ARFUSION_MAX_INIT_ALL 4096 /* ranks; the plugin turns down what more than ARFUSION_MAX_RANKS ask for */
 ARFUSION_API arfusionResult_t arfusionCommInitAll(arfusionComm_t* comms, int nranks, const int* devs,
                                                   const arfusionConfig_t* config);
 

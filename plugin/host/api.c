@@ -218,7 +218,9 @@ arfusionResult_t arfusionCommInitAll(arfusionComm_t* comms, int nranks, const in
   arfusionUniqueId_t id;
   int ndev, started = 0;
   NOT_NULL(comms);
-  if (nranks < 1 || nranks > 4096) return error_set(arfusionInvalidArgument, "nranks is %d, 1 to 4096", nranks);
+  if (nranks < 1 || nranks > ARFUSION_MAX_INIT_ALL) {
+    return error_set(arfusionInvalidArgument, "nranks is %d, 1 to %d", nranks, ARFUSION_MAX_INIT_ALL);
+  }
   FORWARD_IF_ERROR(arfusionGetDeviceCount(&ndev));
   FORWARD_IF_ERROR(arfusionGetUniqueId(&id));
   struct rank_thread* threads = calloc((size_t)nranks, sizeof *threads);

@@ -18,7 +18,7 @@ import ranks
 from ranks import KIND, Arrays, TeamTest
 
 import arfusion
-from arfusion import _abi
+from arfusion import _abi, errors
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS, HIDDEN, EPS = 5, 256, 1e-5
@@ -260,12 +260,42 @@ def wrong_quantizations(comm, arrays, x, gamma):
     ]
 
 
+def wrong_numbers(comm, arrays, x, gamma):
+    """What C's fields would cut off, or ctypes turn down without a name."""
+    codes, out = arrays.empty((TOKENS, HIDDEN), "uint8"), arrays.empty((TOKENS, HIDDEN))
+
+    def group(size):
+        return lambda: comm.epilogue(
+            x, gamma, quantization="fp8_group", group_size=size, quant_out=codes, scale_out=codes[:0]
+        )
+
+    def rows(**options):
+        return lambda: comm.allreduce_rmsnorm(x, gamma, norm_out=out, **options)
+
+    return [
+        ("group_size is 4294967304", group(2**32 + 8)),
+        ("group_size is 1099511627776", group(2**40)),
+        ("group_size is -2147483649", group(-(2**31) - 1)),
+        ("group_size is 16.0", group(16.0)),
+        ("group_size is '16'", group("16")),
+        ("flags is 4294967296", rows(flags=1 << 32)),
+        ("flags is -1", rows(flags=-1)),
+        ("flags is 'x'", rows(flags="x")),
+        ("eps is '1e-6'", rows(eps="1e-6")),
+        ("eps is None", rows(eps=None)),
+        ("weight_bias is [1]", rows(weight_bias=[1])),
+        ("eps is 1", rows(eps=10**400)),
+        ("stream is 'x'", rows(stream="x")),
+        ("stream is 18446744073709551616", lambda: comm.all_reduce(x, stream=2**64)),
+    ]
+
+
 def wrong_arguments(own):
     """Nothing is enqueued: the operation after it is right, and the counters say so."""
     comm, make = own.kept["comm"], own.arrays.make
     x, gamma = make(np.zeros((TOKENS, HIDDEN), np.float32)), make(np.zeros(HIDDEN, np.float32))
     before = comm.stats()
-    for table in (wrong_shapes, wrong_quantizations):
+    for table in (wrong_shapes, wrong_quantizations, wrong_numbers):
         for words, call in table(comm, own.arrays, x, gamma):
             rejected(ValueError, words, call)
     after = comm.stats()
@@ -352,6 +382,12 @@ class Here(unittest.TestCase):
             self.assertEqual((comms[r].rank, comms[r].size), (r, 3))
             comms[r].destroy()
 
+    @unittest.skipIf(KIND == "cuda", "needs no GPU, and as many threads as ranks")
+    def test_more_ranks_than_the_plugin_serves(self):
+        comms = arfusion.Communicator.all_ranks(_abi.MAX_RANKS + 4)
+        self.assertEqual([comm.rank for comm in comms], list(range(_abi.MAX_RANKS + 4)))
+        self.assertEqual(comms[-1].workspace().nranks, 0)
+
     def test_wrong_ways_to_make_one(self):
         create = arfusion.Communicator
         rejected(ValueError, "unique_id|127|128", lambda: create.from_unique_id(b"x" * 127, 2, 0))
@@ -359,12 +395,36 @@ class Here(unittest.TestCase):
         rejected(ValueError, "devices|1|2", lambda: create.all_ranks(2, [0]))
         rejected(ValueError, "nranks", lambda: create.all_ranks(0))
         rejected(ValueError, "dtype|complex|bfloat16", lambda: create.all_ranks(1, None, 8, 64, "complex"))
+        rejected(ValueError, "dtype|[1]", lambda: create.all_ranks(1, None, 8, 64, [1]))
         rejected(ValueError, "hidden", lambda: create.all_ranks(1, None, 8, -64))
+        for words, size, devices, tokens, hidden in (
+            ("max_tokens is 18446744073709551620", 1, None, 2**64 + 4, 64),
+            ("max_tokens is 9223372036854775808", 1, None, 2**63, 64),
+            ("max_tokens is 1.5", 1, None, 1.5, 64),
+            ("hidden is 18446744073709551680", 1, None, 8, 2**64 + 64),
+            ("size is 4294967297", 2**32 + 1, None, 8, 64),
+            ("nranks", 2**31 - 1, None, 8, 64),
+            ("devices is 4294967296", 1, [2**32], 8, 64),
+        ):
+            rejected(ValueError, words, lambda: create.all_ranks(size, devices, tokens, hidden))
+        identifier = arfusion.unique_id()
+        rejected(ValueError, "rank is 4294967296", lambda: create.from_unique_id(identifier, 2, 2**32))
+        rejected(ValueError, "device is 4294967296", lambda: create.from_unique_id(identifier, 1, 0, 2**32))
+        rejected(ValueError, "nccl_comm is 'x'", lambda: create.from_nccl("x"))
+        rejected(ValueError, "device is 4294967296", lambda: arfusion.device_properties(2**32))
         rejected((ValueError, RuntimeError), "nccl", lambda: create.from_nccl(0))
         with self.assertRaises(arfusion.InvalidArgumentError) as caught:
             arfusion.device_properties(99)
         self.assertEqual(caught.exception.result, arfusion.Result.INVALID_ARGUMENT)
         self.assertIsInstance(caught.exception, RuntimeError)
+
+    def test_what_a_later_library_says(self):
+        """Algorithms and results that are not known here stay numbers, and their text is kept."""
+        with arfusion.Communicator.all_ranks(1)[0] as comm:
+            comm._route.algorithm = 15
+            self.assertEqual(comm.route.algorithm, 15)
+        failure = errors.error_of(99, "why")
+        self.assertEqual((failure.result, str(failure), type(failure)), (99, "why", arfusion.Error))
 
     def test_turned_down_requests_are_completed(self):
         arrays, given = Arrays(0), np.arange(16, dtype=np.float32).reshape(2, 8)
@@ -395,6 +455,8 @@ class Here(unittest.TestCase):
             "WORKSPACE": _abi.Workspace,
             "WORKSPACE_METADATA": _abi.WorkspaceMetadata,
         }
+        self.assertIn(f"#define ARFUSION_MAX_RANKS {_abi.MAX_RANKS} ", text)
+        self.assertIn(f"#define ARFUSION_MAX_INIT_ALL {_abi.MAX_INIT_ALL} ", text)
         for name, struct in structs.items():
             since = 24 if name == "STATS" else 0  # bytes that were appended to version 1's
             self.assertEqual(ctypes.sizeof(struct), int(sizes[name]) + since, name)

@@ -6,6 +6,7 @@ from enum import IntEnum, IntFlag
 
 MAX_RANKS = 16
 MAX_HIDDEN = 65536
+MAX_INIT_ALL = 4096  # ranks that arfusionCommInitAll makes
 
 
 class Result(IntEnum):

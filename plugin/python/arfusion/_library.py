@@ -5,7 +5,7 @@ import ctypes
 import pathlib
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
 
-from . import _abi
+from . import _abi, _numbers
 from .errors import error_of
 
 NAME = "libarfusion.so.1"
@@ -82,7 +82,7 @@ def device_count() -> int:
 def device_properties(device: int = 0) -> _abi.Properties:
     """What a device is."""
     properties = _abi.Properties()
-    check(library.arfusionGetProperties(device, ctypes.byref(properties)))
+    check(library.arfusionGetProperties(_numbers.signed(device, "device"), ctypes.byref(properties)))
     return properties
 
 

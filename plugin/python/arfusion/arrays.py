@@ -6,7 +6,7 @@ numpy has no bfloat16: an array of uint16 stands for its bits.
 
 import math
 import sys
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Hashable, NamedTuple, Optional, Sequence, Tuple
 
 from ._abi import DataType
 
@@ -50,7 +50,7 @@ def data_type(dtype: Any, name: str = "dtype") -> DataType:
     """The DataType that a numpy or torch type, or its name, stands for."""
     if isinstance(dtype, DataType):
         return dtype
-    code = known_type(dtype)
+    code = known_type(dtype) if isinstance(dtype, Hashable) else None
     if code is None:
         raise ValueError(f"{name}: {dtype} is none of {', '.join(_NAMES)}")
     return DataType(code)

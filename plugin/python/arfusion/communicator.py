@@ -6,15 +6,16 @@ import sys
 from ctypes import byref, c_int, c_void_p
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from . import _abi, _library, _rendezvous, arrays, requests
+from . import _abi, _library, _numbers, _rendezvous, arrays, requests
 from ._abi import Algorithm, DataType
 from ._library import check, library
 
 
 class Route(NamedTuple):
-    """Where an operation went. Algorithm.NONE: the plugin turned it down for `reason`, and the library completed it."""
+    """Where an operation went. Algorithm.NONE: the plugin turned it down for `reason`, and the library completed it. An
+    algorithm that is none of Algorithm's is a later plugin's: its number."""
 
-    algorithm: Algorithm
+    algorithm: Union[Algorithm, int]
     reason: int
     value: int
     limit: int
@@ -25,13 +26,18 @@ class Route(NamedTuple):
         return _library.reason_text(self.reason)
 
 
-_ALGORITHMS = list(Algorithm)  # by value
+_ALGORITHMS = {int(algorithm): algorithm for algorithm in Algorithm}
 
 
 def _config(max_tokens: int, hidden: int, dtype: Any) -> Optional[_abi.Config]:
     if not max_tokens and not hidden:
         return None
-    return _abi.Config(maxTokens=max_tokens, hidden=hidden, dataType=arrays.data_type(dtype))
+    sizes = (_numbers.signed(max_tokens, "max_tokens", 64), _numbers.signed(hidden, "hidden", 64))
+    return _abi.Config(maxTokens=sizes[0], hidden=sizes[1], dataType=arrays.data_type(dtype))
+
+
+def _stream(stream: int) -> int:
+    return _numbers.unsigned(stream, "stream", 64)
 
 
 def _pointer(config: Optional[_abi.Config]) -> Any:
@@ -87,6 +93,8 @@ class Communicator:
         if device is None:
             torch = sys.modules.get("torch")
             device = torch.cuda.current_device() if torch is not None and not _library.is_host() else 0
+        size, rank = _numbers.signed(size, "size"), _numbers.signed(rank, "rank")
+        device = _numbers.signed(device, "device")
         handle, config = c_void_p(), _config(max_tokens, hidden, dtype)
         check(library.arfusionCommInitRank(byref(handle), size, byref(own), rank, device, _pointer(config)))
         return cls(handle)
@@ -128,8 +136,9 @@ class Communicator:
         cls, nccl_comm: int, max_tokens: int = 0, hidden: int = 0, dtype: Any = DataType.BFLOAT16
     ) -> "Communicator":
         """From an ncclComm_t, as an address, on its GPU. It stays the caller's and must outlive the communicator."""
+        address = c_void_p(_numbers.unsigned(nccl_comm, "nccl_comm", 64))
         handle, config = c_void_p(), _config(max_tokens, hidden, dtype)
-        check(library.arfusionCommInitNccl(byref(handle), c_void_p(nccl_comm), _pointer(config)))
+        check(library.arfusionCommInitNccl(byref(handle), address, _pointer(config)))
         return cls(handle)
 
     @classmethod
@@ -143,12 +152,13 @@ class Communicator:
     ) -> List["Communicator"]:
         """All ranks in this process, on `devices` (None: rank modulo the number of devices). On the host device each
         needs a thread of its own."""
+        size = _numbers.signed(size, "size")
         if devices is not None and len(devices) != size:
             raise ValueError(f"devices has {len(devices)} entries, size is {size}")
-        handles, config = (c_void_p * max(size, 1))(), _config(max_tokens, hidden, dtype)
-        own = None if devices is None else (c_int * size)(*devices)
+        handles, config = (c_void_p * min(max(size, 1), _abi.MAX_INIT_ALL))(), _config(max_tokens, hidden, dtype)
+        own = None if devices is None else (c_int * size)(*(_numbers.signed(device, "devices") for device in devices))
         check(library.arfusionCommInitAll(handles, size, own, _pointer(config)))
-        return [cls(c_void_p(handle)) for handle in handles]
+        return [cls(c_void_p(handle)) for handle in handles[:size]]
 
     # ------------------------------------------------------------ its life
 
@@ -211,7 +221,8 @@ class Communicator:
     def route(self) -> Route:
         """Where this communicator's last operation went."""
         route = self._route
-        fields = (_ALGORITHMS[route.algorithm], route.reason, route.value, route.limit, route.launches)
+        algorithm = route.algorithm
+        fields = (_ALGORITHMS.get(algorithm, algorithm), route.reason, route.value, route.limit, route.launches)
         return tuple.__new__(Route, fields)  # Route(...) would be a Python function more, in every call
 
     # ------------------------------------------------------------ operations
@@ -241,7 +252,7 @@ class Communicator:
         self.handle
         target = input if output is None else output
         request = requests.all_reduce(self.device, input, target, algorithm)
-        self.run(request, arrays.current_stream(self.device) if stream is None else stream)
+        self.run(request, arrays.current_stream(self.device) if stream is None else _stream(stream))
         return target
 
     def allreduce_rmsnorm(
@@ -252,7 +263,7 @@ class Communicator:
         None are not written."""
         self.handle
         request = requests.rmsnorm(self.device, input, gamma, residual, **options)
-        self.run(request, arrays.current_stream(self.device) if stream is None else stream)
+        self.run(request, arrays.current_stream(self.device) if stream is None else _stream(stream))
         return self.route
 
     def epilogue(
@@ -261,7 +272,7 @@ class Communicator:
         """The same when `input` holds the sum already. Other ranks have no part in it."""
         self.handle
         request = requests.rmsnorm(self.device, input, gamma, residual, **options)
-        self.run_epilogue(request, arrays.current_stream(self.device) if stream is None else stream)
+        self.run_epilogue(request, arrays.current_stream(self.device) if stream is None else _stream(stream))
 
 
 def unique_id() -> bytes:

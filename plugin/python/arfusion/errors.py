@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of the library as exceptions, with its text."""
 
+from typing import Union
+
 from ._abi import Result
 
 
 class Error(RuntimeError):
-    """A call of the library failed; `result` says how, the text says why."""
+    """A call of the library failed; `result` says how (an int that is none of Result's: a later library's), the text
+    says why."""
 
-    def __init__(self, result: Result, text: str):
+    def __init__(self, result: Union[Result, int], text: str):
         super().__init__(text)
         self.result = result
 
@@ -20,7 +23,11 @@ class RemoteError(Error):
     """Another rank failed, left, or did not answer in time."""
 
 
+_KINDS = {Result.INVALID_ARGUMENT: InvalidArgumentError, Result.REMOTE_ERROR: RemoteError}
+_RESULTS = {int(result): result for result in Result}
+
+
 def error_of(result: int, text: str) -> Error:
     """The exception for a result code of the library."""
-    kind = {Result.INVALID_ARGUMENT: InvalidArgumentError, Result.REMOTE_ERROR: RemoteError}.get(Result(result), Error)
-    return kind(Result(result), text)
+    known = _RESULTS.get(result, result)
+    return _KINDS.get(known, Error)(known, text)

@@ -6,7 +6,7 @@
 
 from typing import Any, Tuple, Union
 
-from . import _abi, arrays
+from . import _abi, _numbers, arrays
 from ._abi import FP8, FP8_GROUP, NVFP4, Algorithm, DataType, Pattern, Quantization, ScaleLayout
 
 _SUPPORTED = "bfloat16, float16, float32"
@@ -202,13 +202,18 @@ def rmsnorm(
     if norm_out is not None:
         request.normOut, request.normOutStride = _rows(norm_out, "norm_out", source, type_, device, True)
     if quant:
+        group_size = _numbers.signed(group_size, "group_size")
         sizes = (tokens, hidden, group_size, layout)
         _quantize(request, device, source, quant, sizes, quant_out, scale_out, scale)
     if algorithm is not _AUTO:
         request.algorithmHint = _choice(Algorithm, algorithm, "algorithm")
-    request.flags = int(flags)
+    if flags:
+        request.flags = _numbers.unsigned(flags, "flags")
     request.input = source.pointer
     request.inputStride = _stride(source, "input")
-    request.eps = eps
-    request.weightBias = weight_bias
+    try:
+        request.eps = eps
+        request.weightBias = weight_bias
+    except (TypeError, OverflowError):
+        request.eps, request.weightBias = _numbers.real(eps, "eps"), _numbers.real(weight_bias, "weight_bias")
     return request

@@ -87,7 +87,7 @@ def _scratch(count: int, like: Any) -> Any:
 
 
 def _group_size(group_size: Optional[int], hidden: int) -> int:
-    if group_size is None or group_size < 1 or hidden % group_size:
+    if not isinstance(group_size, int) or group_size < 1 or hidden % group_size:
         raise ValueError(f"block_quant_group_size is {group_size}: a divisor of hidden_dim {hidden} is needed")
     return group_size
 
