@@ -35,11 +35,20 @@ expect 2 'changed.json: Object item not found: measurements' "$scratch/changed.j
 change '"device"' '"gpu"'
 expect 2 'Object item not found: device' "$scratch/changed.json" -o "$svg"
 change '"tokens": 4' '"words": 4'
-expect 2 'measurement 12: Object item not found: tokens' "$scratch/changed.json" -o "$svg"
+expect 2 'measurement 12: tokens: an integer is needed' "$scratch/changed.json" -o "$svg"
 change '"tokens": 4' '"tokens": -4'
 expect 2 'measurement 12: tokens must be greater than 0' "$scratch/changed.json" -o "$svg"
 change '"tokens": 4' '"tokens": "four"'
-expect 2 'measurement 12: Expected integer' "$scratch/changed.json" -o "$svg"
+expect 2 'measurement 12: tokens: an integer is needed' "$scratch/changed.json" -o "$svg"
+change '"ranks": 2' '"ranks": 0'
+expect 2 'measurement 0: ranks must be greater than 0' "$scratch/changed.json" -o "$svg"
+change '"pdl": false' '"pdl": 0'
+expect 2 'pdl: true or false is needed' "$scratch/changed.json" -o "$svg"
+change '"dtype": "bf16"' '"dtype": 16'
+expect 2 'dtype: a text is needed' "$scratch/changed.json" -o "$svg"
+change '"launch": "eager"' '"launch": "a\\nb\\u001b[31m"'
+expect 2 'launch is a b' "$scratch/changed.json" -o "$svg"
+expect 2 "$scratch: Is a directory" "$scratch" -o "$svg"
 change '"launch": "eager"' '"launch": "lazy"'
 expect 2 'launch is lazy' "$scratch/changed.json" -o "$svg"
 change '"dtype": "bf16"' '"dtype": "fp16"'

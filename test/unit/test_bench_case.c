@@ -99,19 +99,20 @@ static void test_bad_files(void** state) {
       {"[{\"id\": \"a b\"}]", "id: must be 1 to"},
       {"[{\"id\": \"\\u00e9\"}]", "id: must be 1 to"},
       {"[{\"id\": \"" DIGEST DIGEST DIGEST "\"}]", "id: must be 1 to"},
-      {"[{" ALLREDUCE ", \"toknes\": 1}]", "not known"},
+      {"[{" ALLREDUCE ", \"toknes\": 1}]", "toknes: is not a field of a case"},
       {"[{" ALLREDUCE ", \"id\": \"b\"}]", ":1:"},
       {"[{" ALLREDUCE ", \"eps\": \"x\"}]", "eps"},
       {"[{" ALLREDUCE ", \"residual\": 1}]", "residual"},
-      {"[{" ALLREDUCE ", \"inputs\": \"odd\"}]", "inputs"},
-      {"[{" ALLREDUCE ", \"layout\": \"odd\"}]", "layout"},
+      {"[{" ALLREDUCE ", \"inputs\": \"odd\"}]", "inputs: must be uniform, large, tiny, zeros, mixed or special"},
+      {"[{" ALLREDUCE ", \"layout\": \"odd\"}]", "layout: must be linear or swizzled_128x4"},
       {"[{" ALLREDUCE ", \"gamma_dtype\": \"fp64\"}]", "gamma_dtype"},
       {"[{" ALLREDUCE ", \"group\": 0}]", "group"},
       {"[{" NORM ", \"quant\": \"fp8_group\", \"group\": 0}]", "group: must be"}, /* not divided by */
       {"[{\"id\": \"a\", \"nranks\": 2, \"dtype\": \"bf16\", \"tokens\": 1, \"hidden\": 8, \"seed\": 7, "
        "\"pattern\": \"residual_rmsnorm\", \"quant\": \"nvfp4\", \"digests\": {" NORM_DIGESTS "}}]",
        "hidden: must be a multiple of 16 with quant nvfp4"}, /* no block, so no byte of scales */
-      {"[{" ALLREDUCE ", \"quant\": \"fp8\"}]", "quant"},
+      {"[{" ALLREDUCE ", \"quant\": \"fp8\"}]", "quant: needs pattern"},
+      {"[{" NORM ", \"quant\": \"fp4\"}]", "quant: must be none, fp8, fp8_token, fp8_group or nvfp4"},
       {"[{" BASE "\"pattern\": \"sum\", \"digests\": {}}]", "pattern"},
       {"[{" BASE "\"pattern\": \"allreduce\"}]", "digests: missing"},
       {"[{" BASE "\"pattern\": \"allreduce\", \"digests\": {\"allreduce_out\": \"12\"}}]", "allreduce_out"},
@@ -130,6 +131,8 @@ static void test_bad_files(void** state) {
   struct case_list list;
   assert_int_equal(case_list_load("/nonexistent/cases.json", &list, error, sizeof(error)), -1);
   assert_non_null(strstr(error, "No such file"));
+  assert_int_equal(case_list_load("/tmp", &list, error, sizeof(error)), -1);
+  assert_string_equal(error, "/tmp: Is a directory");
 }
 
 /* fp16 and bf16: each finite value survives, and what lies halfway to the next one goes to the even one. */

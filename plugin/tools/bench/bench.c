@@ -10,12 +10,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "topo/one_line.h"
+
 int bench_fail(const char* fmt, ...) {
   char text[2048];
   va_list args;
   va_start(args, fmt);
   vsnprintf(text, sizeof(text), fmt, args);
   va_end(args);
+  text_one_line(text);
   fprintf(stderr, "arfusion-bench: %s\n", text);
   return BENCH_FAILED;
 }

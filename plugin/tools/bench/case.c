@@ -4,21 +4,20 @@
  */
 #include "plugin/tools/bench/case.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plugin/tools/bench/bench.h"
+#include "plugin/tools/bench/json_file.h"
 #include "topo/one_line.h"
 
 #define MAX_ELEMENTS ((int64_t)1 << 31) /* of a tensor; the generator numbers elements with 32 bits */
 
 static const char* const output_names[OUTPUTS] = {"allreduce_out", "residual_out", "norm_out", "quant_out",
                                                   "scale_out"};
-static const char* const patterns[] = {"allreduce", "residual_rmsnorm", NULL};
-static const char* const layouts[] = {"linear", "swizzled_128x4", NULL};
+static const char* const patterns[] = {"allreduce", "residual_rmsnorm"};
+static const char* const layouts[] = {"linear", "swizzled_128x4"};
 
 const char* case_output_name(enum case_output output) { return output_names[output]; }
 
@@ -34,13 +33,16 @@ size_t case_output_bytes(const struct bench_case* c, enum case_output output) {
   return (size_t)c->tokens * (size_t)c->hidden * bench_dtype_bytes(c->dtype);
 }
 
+#define READER_FIELDS 24 /* more than a case has */
+
 /* Reading one object: `error` is set by the first thing that is wrong. */
 struct reader {
   json_t* object;
   const char* id;
   char* error;
   size_t error_bytes;
-  size_t fields; /* known ones seen so far */
+  const char* known[READER_FIELDS]; /* the names that have been asked for */
+  size_t nknown;
   int failed;
 };
 
@@ -49,10 +51,26 @@ static void reader_fail(struct reader* reader, const char* field, const char* wh
   reader->failed = 1;
 }
 
+/* The first field that has not been asked for, so that a misspelt one is not taken for its default. */
+static void reader_check_known(struct reader* reader) {
+  const char* name;
+  json_t* value;
+  json_object_foreach(reader->object, name, value) {
+    size_t i = 0;
+    while (i < reader->nknown && strcmp(name, reader->known[i]) != 0) i++;
+    if (i < reader->nknown) continue;
+    char shown[64];
+    snprintf(shown, sizeof(shown), "%s", name);
+    text_one_line(shown);
+    reader_fail(reader, shown, "is not a field of a case");
+    return;
+  }
+}
+
 /* NULL if the field is not there (an error if it must be). */
 static json_t* reader_field(struct reader* reader, const char* field, int required) {
   json_t* value = json_object_get(reader->object, field);
-  if (value != NULL) reader->fields++;
+  if (reader->nknown < READER_FIELDS) reader->known[reader->nknown++] = field;
   if (value == NULL && required) reader_fail(reader, field, "missing");
   return value;
 }
@@ -82,13 +100,14 @@ static const char* read_text(struct reader* reader, const char* field, const cha
   return text != NULL ? text : "";
 }
 
-/* The index of the text in `names`, which ends with NULL. */
-static int read_name(struct reader* reader, const char* field, const char* const* names, const char* preset) {
+/* The index of the text among two names. */
+static int read_name(struct reader* reader, const char* field, const char* const names[2], const char* preset) {
   const char* text = read_text(reader, field, preset);
-  for (int i = 0; names[i] != NULL; i++) {
-    if (strcmp(text, names[i]) == 0) return i;
-  }
-  reader_fail(reader, field, "unknown value");
+  if (strcmp(text, names[0]) == 0) return 0;
+  if (strcmp(text, names[1]) == 0) return 1;
+  char what[96];
+  snprintf(what, sizeof(what), "must be %s or %s", names[0], names[1]);
+  reader_fail(reader, field, what);
   return 0;
 }
 
@@ -141,7 +160,7 @@ static void read_id(struct reader* reader, struct bench_case* c) {
 static int read_case(struct reader* reader, struct bench_case* c) {
   static const int64_t default_group = 128;
   reader->id = "without an id";
-  reader->fields = 0;
+  reader->nknown = 0;
   if (!json_is_object(reader->object)) {
     reader_fail(reader, "object", "expected");
     return -1;
@@ -157,7 +176,7 @@ static int read_case(struct reader* reader, struct bench_case* c) {
   }
   c->pattern = (arfusionPattern_t)read_name(reader, "pattern", patterns, NULL);
   if (bench_parse_quant(read_text(reader, "quant", "none"), &c->quantization) != 0) {
-    reader_fail(reader, "quant", "unknown value");
+    reader_fail(reader, "quant", "must be none, fp8, fp8_token, fp8_group or nvfp4");
   }
   if (c->quantization != arfusionQuantNone && c->pattern == arfusionPatternAllReduce) {
     reader_fail(reader, "quant", "needs pattern residual_rmsnorm");
@@ -176,35 +195,22 @@ static int read_case(struct reader* reader, struct bench_case* c) {
   }
   c->layout = (arfusionScaleLayout_t)read_name(reader, "layout", layouts, "linear");
   if (generator_parse_kind(read_text(reader, "inputs", "uniform"), &c->inputs) != 0) {
-    reader_fail(reader, "inputs", "unknown value");
+    reader_fail(reader, "inputs", "must be uniform, large, tiny, zeros, mixed or special");
   }
   c->seed = (uint32_t)read_integer(reader, "seed", 0, UINT32_MAX, NULL);
   json_t* residual = reader_field(reader, "residual", 0);
   c->residual = residual == NULL || json_is_true(residual);
   if (residual != NULL && !json_is_boolean(residual)) reader_fail(reader, "residual", "must be true or false");
   read_digests(reader, c);
-  if (!reader->failed && reader->fields != json_object_size(reader->object)) {
-    reader_fail(reader, "object", "has a field that is not known");
-  }
+  reader_check_known(reader);
   return reader->failed ? -1 : 0;
 }
 
 int case_list_load(const char* path, struct case_list* list, char* error, size_t error_bytes) {
   list->cases = NULL;
   list->count = 0;
-  FILE* file = fopen(path, "r");
-  if (file == NULL) {
-    snprintf(error, error_bytes, "%s: %s", path, strerror(errno));
-    return -1;
-  }
-  json_error_t json_error;
-  json_t* root = json_loadf(file, JSON_REJECT_DUPLICATES, &json_error);
-  fclose(file);
-  if (root == NULL) {
-    text_one_line(json_error.text); /* it quotes the file */
-    snprintf(error, error_bytes, "%s:%d: %s", path, json_error.line, json_error.text);
-    return -1;
-  }
+  json_t* root = json_file_load(path, error, error_bytes);
+  if (root == NULL) return -1;
   size_t count = json_array_size(root);
   if (!json_is_array(root) || count == 0) {
     snprintf(error, error_bytes, "%s: no cases: a JSON list of objects is expected", path);

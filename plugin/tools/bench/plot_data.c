@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plugin/tools/bench/bench.h"
+#include "plugin/tools/bench/json_file.h"
 #include "plugin/tools/bench/plot.h"
 
 /* The order in legends; other paths come after these, by name. */
@@ -30,24 +31,48 @@ static int same_text(const char* file, size_t index, const char* field, const ch
   return 0;
 }
 
+/* The fields of a measurement. */
+static const struct {
+  const char* name;
+  json_type type; /* JSON_TRUE: true or false; JSON_REAL: any number */
+} fields[] = {{"tokens", JSON_INTEGER},  {"hidden", JSON_INTEGER}, {"ranks", JSON_INTEGER}, {"dtype", JSON_STRING},
+              {"pattern", JSON_STRING},  {"quant", JSON_STRING},   {"path", JSON_STRING},   {"launch", JSON_STRING},
+              {"pdl", JSON_TRUE},        {"median_us", JSON_REAL}, {"p10_us", JSON_REAL},   {"p90_us", JSON_REAL},
+              {"commit", JSON_STRING}};
+
+/* Whether a measurement has all of them: json_unpack would not name one that is of another type. */
+static int has_fields(const char* file, size_t index, const json_t* measurement) {
+  for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+    const json_t* value = json_object_get(measurement, fields[i].name);
+    const char* needed = NULL;
+    switch (fields[i].type) {
+      case JSON_INTEGER: needed = json_is_integer(value) ? NULL : "an integer"; break;
+      case JSON_STRING: needed = json_is_string(value) ? NULL : "a text"; break;
+      case JSON_TRUE: needed = json_is_boolean(value) ? NULL : "true or false"; break;
+      default: needed = json_is_number(value) ? NULL : "a number"; break;
+    }
+    if (needed == NULL) continue;
+    bench_fail("%s: measurement %zu: %s: %s is needed", file, index, fields[i].name, needed);
+    return 0;
+  }
+  return 1;
+}
+
 static int read_measurement(struct plot_data* data, const char* file, size_t index, json_t* measurement) {
   struct plot_point point;
-  json_error_t error;
   json_int_t tokens, hidden, ranks;
-  const char *dtype, *pattern, *quant, *commit;
-  double p10, p90;
-  if (json_unpack_ex(measurement, &error, 0, "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:b, s:F, s:F, s:F, s:s}",
-                     "tokens", &tokens, "hidden", &hidden, "ranks", &ranks, "dtype", &dtype, "pattern", &pattern,
-                     "quant", &quant, "path", &point.path, "launch", &point.launch, "pdl", &point.pdl, "median_us",
-                     &point.median_us, "p10_us", &p10, "p90_us", &p90, "commit", &commit) != 0) {
-    bench_fail("%s: measurement %zu: %s", file, index, error.text);
-    return -1;
-  }
-  if (tokens < 1 || hidden < 1 || point.median_us <= 0) {
-    bench_fail("%s: measurement %zu: %s must be greater than 0", file, index,
-               tokens < 1   ? "tokens"
-               : hidden < 1 ? "hidden"
-                            : "median_us");
+  const char *dtype, *pattern, *quant;
+  if (!has_fields(file, index, measurement)) return -1;
+  json_unpack(measurement, "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:b, s:F}", "tokens", &tokens, "hidden", &hidden,
+              "ranks", &ranks, "dtype", &dtype, "pattern", &pattern, "quant", &quant, "path", &point.path, "launch",
+              &point.launch, "pdl", &point.pdl, "median_us", &point.median_us);
+  const char* wrong = tokens < 1                       ? "tokens must be greater than 0"
+                      : hidden < 1                     ? "hidden must be greater than 0"
+                      : ranks < 1 || ranks > INT32_MAX ? "ranks must be greater than 0"
+                      : point.median_us <= 0           ? "median_us must be greater than 0"
+                                                       : NULL;
+  if (wrong != NULL) {
+    bench_fail("%s: measurement %zu: %s", file, index, wrong);
     return -1;
   }
   if (strcmp(point.launch, "graph") != 0 && strcmp(point.launch, "eager") != 0) {
@@ -84,13 +109,13 @@ static int keep_document(struct plot_data* data, json_t* document) {
 }
 
 int plot_load(struct plot_data* data, const char* file) {
+  char text[512];
   json_error_t error;
-  json_t *document = json_load_file(file, 0, &error), *measurements, *measurement;
+  json_t *document = json_file_load(file, text, sizeof(text)), *measurements, *measurement;
   const char* device;
   size_t index;
   if (document == NULL) {
-    if (error.line < 1) bench_fail("%s", error.text); /* it names the file */
-    if (error.line >= 1) bench_fail("%s:%d: %s", file, error.line, error.text);
+    bench_fail("%s", text);
     return -1;
   }
   if (keep_document(data, document) != 0) {
