@@ -96,12 +96,12 @@ PLUGIN_OBJECTS := $(call objects,$(call sources,topo kernels/host plugin/core pl
                     $(filter plugin/nccl/profiler%,$(call sources,plugin/nccl)))
 TOPO_XML       := $(call objects,$(call sources,topo/xml))
 TOPO_XML_LIBS  := -l:libexpat.a
-HOST_OBJECTS   := $(call objects,$(call sources,plugin/host))
+HOST_OBJECTS   := $(call objects,$(filter-out plugin/host/plugin_choice.c,$(call sources,plugin/host)))
 FRONT_OBJECTS  := $(call objects,$(filter-out plugin/nccl/profiler%,$(call sources,plugin/nccl)) plugin/nccl/forward.S \
                     $(filter plugin/host/library.c plugin/host/plugin_load.c plugin/host/nccl_gather%, \
                       $(call sources,plugin/host)))
 BENCH_OBJECTS  := $(call objects,$(call sources,plugin/tools/bench) $(call cuda,plugin/tools/bench))
-BENCH_LOADER   := $(call objects,plugin/host/plugin_load.c)
+BENCH_LOADER   := $(call objects,plugin/host/plugin_load.c plugin/host/plugin_choice.c)
 BENCH_LIBS     := -l:libjansson.a -l:libmd.a
 TOPO_OBJECTS   := $(call objects,$(call sources,plugin/tools/topo) $(call cuda,plugin/tools/topo))
 TOPO_LIBS      := -l:libjansson.a $(TOPO_XML_LIBS)
@@ -218,7 +218,7 @@ $(MEASURING): $(wildcard .git/logs/HEAD)
 # What lies beside a tool or a library goes before what is installed elsewhere.
 BESIDE := -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib'
 
-$(B)/arfusion-bench: $(BENCH_OBJECTS) $(BENCH_LOADER)
+$(B)/arfusion-bench: $(BENCH_OBJECTS) $(BENCH_LOADER) $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) $(BESIDE) $(BENCH_LIBS) $(LIBS)
 

@@ -95,7 +95,8 @@ static arfusionResult_t device_check(const struct context* ctx, int dev) {
 static arfusionResult_t tuning_file_read(const struct context* ctx, int dev, struct record* record) {
   const char* path = ctx->settings.text[SETTING_TUNING_FILE];
   arfusionProperties_t properties = {.size = sizeof properties};
-  if (!path[0] || record->nranks < 2 || record->nranks > ARFUSION_MAX_RANKS) return arfusionSuccess;
+  if (!path[0] || strcmp(path, "none") == 0) return arfusionSuccess;
+  if (record->nranks < 2 || record->nranks > ARFUSION_MAX_RANKS) return arfusionSuccess;
   FORWARD_IF_ERROR(ctx->device->properties(dev, &properties));
   const struct tuning_target target = {.gpu = properties.name,
                                        .compute_major = record->facts.compute_major,

@@ -51,7 +51,8 @@ static const struct setting_info setting_table[SETTING_COUNT] = {
     [SETTING_WORKSPACE_LIMIT] = {"ARFUSION_WORKSPACE_LIMIT", SETTING_KIND_BYTES, 1, NULL, "288M", WORKSPACE_MIN,
                                  WORKSPACE_MAX, "bytes", "The largest workspace of one rank of a communicator."},
     [SETTING_TUNING_FILE] = {"ARFUSION_TUNING_FILE", SETTING_KIND_STRING, 1, NULL, "", 0, 0, NULL,
-                             "A routing table that arfusion-bench tune has written; empty: the one that is built in."},
+                             "A routing table that arfusion-bench tune has written; none, or empty: the one that is "
+                             "built in."},
     [SETTING_REPORT] = {"ARFUSION_REPORT", SETTING_KIND_STRING, 0, NULL, "", 0, 0, NULL,
                         "NCCL's profiler: the file to which each communicator's report is added, a line of JSON; %h, "
                         "%p, %c and %r in its name are the host, the process, the communicator and the rank."},
@@ -202,6 +203,17 @@ enum pass { PASS_DEBUG, PASS_ALL };
 
 static int pass_takes(enum pass pass, int id) { return pass == PASS_ALL || id == SETTING_DEBUG; }
 
+/* Also in the way of a shell, or in small letters: names that do nothing, and were meant to. */
+static int name_looks_ours(const char* name) {
+  static const char export[] = "export";
+  const size_t length = strlen(export);
+  if (strncmp(name, export, length) == 0 && isblank((unsigned char)name[length])) {
+    name += length;
+    while (isblank((unsigned char)*name)) name++;
+  }
+  return strncasecmp(name, OUR_PREFIX, strlen(OUR_PREFIX)) == 0;
+}
+
 static void name_warn(const struct settings* settings, const char* name, size_t length, const char* where) {
   if (settings->silent) return;
   LOG_WARN("%.*s (in %s) is not a setting: nothing is done with it", (int)(length > 100 ? 100 : length), name, where);
@@ -216,7 +228,7 @@ static arfusionResult_t environment_read(struct settings* settings, enum pass pa
   for (char** entry = environ; pass == PASS_ALL && entry != NULL && *entry != NULL; entry++) {
     size_t length = strcspn(*entry, "=");
     char name[128];
-    if (strncmp(*entry, OUR_PREFIX, strlen(OUR_PREFIX)) != 0) continue;
+    if (!name_looks_ours(*entry)) continue;
     if (length < sizeof(name)) {
       memcpy(name, *entry, length);
       name[length] = '\0';
@@ -234,7 +246,7 @@ struct file_reading {
 
 static arfusionResult_t file_line_take(void* arg, const char* name, const char* value, const char* where) {
   const struct file_reading* reading = arg;
-  int id = setting_find(name), ours = strncmp(name, OUR_PREFIX, strlen(OUR_PREFIX)) == 0;
+  int id = setting_find(name), ours = name_looks_ours(name);
 
   if (value == NULL) {
     if (reading->pass == PASS_DEBUG || !ours) return arfusionSuccess;
@@ -278,10 +290,14 @@ arfusionResult_t settings_load(struct settings* settings) { return settings_read
 
 arfusionResult_t settings_load_silently(struct settings* settings) { return settings_read(settings, 1); }
 
+int setting_is_default(const struct settings* settings, enum setting_id id) {
+  return settings->source[id] == source_default;
+}
+
 arfusionResult_t settings_default(struct settings* settings, const char* name, const char* text) {
   const int id = setting_find(name);
   if (id < 0) return error_set(arfusionInvalidArgument, "%.100s is not a setting", name);
-  if (settings->source[id] != source_default) return arfusionSuccess;
+  if (!setting_is_default(settings, (enum setting_id)id)) return arfusionSuccess;
   settings->source[id] = NULL;
   const arfusionResult_t result = setting_take(settings, id, text, source_default, "the host program");
   settings->source[id] = source_default;

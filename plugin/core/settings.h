@@ -75,6 +75,9 @@ arfusionResult_t settings_load(struct settings* settings);
 /* The same, but logs nothing other than an error: for what opens the plugin, which logs the lines. */
 arfusionResult_t settings_load_silently(struct settings* settings);
 
+/* Whether no source has a value. */
+int setting_is_default(const struct settings* settings, enum setting_id id);
+
 /* Another default for a setting: counts if no source has a value. arfusionInvalidArgument: no setting, or not a value
  * of it. */
 arfusionResult_t settings_default(struct settings* settings, const char* name, const char* text);

@@ -2,7 +2,7 @@
  *
  * tuning.h: routing tables: which algorithm `auto` takes at which size, and from which size on the alternative, an
  * allreduce of NCCL's and then the epilogue, is faster. Built in (tuning_builtin.c), or from the file that
- * ARFUSION_TUNING_FILE names.
+ * ARFUSION_TUNING_FILE names; `none` names none, also where a configuration file has named one.
  *
  * `arfusion-bench tune` writes such a file; by hand it is these lines in this order, words separated by spaces or tabs:
  *

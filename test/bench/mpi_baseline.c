@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/host/plugin_choice.h"
 #include "plugin/host/plugin_load.h"
 
 #define EPS 1e-5f
@@ -149,7 +150,9 @@ int main(int argc, char** argv) {
   if (nranks != 2) return give_up(rank, "run it with mpirun -n 2");
 
   setenv("ARFUSION_DEVICE", "host", 1);
-  if (plugin_load(getenv(PLUGIN_LOAD_SETTING), &library, error, sizeof(error)) != PLUGIN_LOAD_OK) {
+  struct plugin_choice choice;
+  if (plugin_choice_read(&choice, error, sizeof(error)) != 0 ||
+      plugin_load(choice.name, &library, error, sizeof(error)) != PLUGIN_LOAD_OK) {
     return give_up(rank, error);
   }
   b.plugin = &library.table;

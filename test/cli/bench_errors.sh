@@ -22,7 +22,33 @@ ARFUSION_PLUGIN=none expect 2 none perf --device host --json "$scratch/perf.json
 [ ! -e "$scratch/perf.json" ] || { echo "perf left an empty file"; bad=1; }
 ARFUSION_PLUGIN=$scratch/missing.so expect 2 missing.so check --cases test/data/cases.json --device host
 ARFUSION_PLUGIN=libc.so.6 expect 2 arfusionPlugin check --cases test/data/cases.json --device host
-ARFUSION_TIMEOUT=soon expect 2 ARFUSION_TIMEOUT check --cases test/data/cases.json --device host
+ARFUSION_PLUGIN=$'a\nb' expect 2 'tried a b, libarfusion-plugin-a b.so' perf --device host
+expect 2 'no such' check --cases $'no\nsuch' --device host
+
+# Settings count wherever they are said; one that is wrong is named once.
+wrong="ARFUSION_TIMEOUT=soon (set by"
+expect_once() { # as expect, in one line
+  expect "$@"
+  [ "$(wc -l <"$scratch/err")" = 1 ] || { echo "more than one line: $(cat "$scratch/err")"; bad=1; }
+}
+ARFUSION_TIMEOUT=soon expect_once 2 "arfusion-bench: $wrong environment)" perf --device host
+ARFUSION_DEBUG=loud expect_once 2 'arfusion-bench: ARFUSION_DEBUG=loud' perf --device host
+small='perf --tokens 1 --hidden 64'
+export NCCL_CONF_FILE=$scratch/nccl.conf ARFUSION_DEVICE=host
+echo 'ARFUSION_TIMEOUT=soon' >"$NCCL_CONF_FILE"
+expect_once 2 "arfusion-bench: $wrong file $NCCL_CONF_FILE, line 1)" $small
+echo 'ARFUSION_PLUGIN=none' >"$NCCL_CONF_FILE"
+expect 2 'the plugin is turned off' $small
+printf 'ARFUSION_TIMEOUT=5\nARFUSION_DEBUG=info\n' >"$NCCL_CONF_FILE"
+expect 0 "ARFUSION_TIMEOUT set by file $NCCL_CONF_FILE, line 1 to 5" $small
+! grep -q 'TIMEOUT set by environment' "$scratch/err" || { cat "$scratch/err"; bad=1; }
+echo "ARFUSION_TUNING_FILE=$scratch/table" >"$NCCL_CONF_FILE"
+expect 0 '' tune --tokens 1,2 --hidden 64 -o "$scratch/table" # which is made by this, and not read
+expect 0 '' $small
+sed -i 's/ranks 2/ranks 3/; s/host/sm_90/' "$scratch/table"
+expect 2 'for this device, host' $small
+ARFUSION_TUNING_FILE=none expect 0 '' $small
+unset NCCL_CONF_FILE ARFUSION_DEVICE
 expect 2 /dev/full perf --device host --tokens 1 --hidden 64 --json /dev/full
 expect 2 no/such perf --device host --tokens 1 --hidden 64 --json "$scratch/no/such/file"
 expect 2 'graph, eager' perf --device host --launch graph,eagre

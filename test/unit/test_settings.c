@@ -252,6 +252,23 @@ static void test_unknown(void** state) {
   assert_null(strstr(strchr(first, '\n'), "ARFUSION_DEVISE"));
 }
 
+/* Names as a shell has them, or in small letters: not settings either, and not meant for anybody else. */
+static void test_unknown_forms(void** state) {
+  struct settings settings;
+  (void)state;
+
+  setenv("arfusion_algo", "twoshot", 1);
+  write_file(user_file, "export ARFUSION_ALGO=twoshot\nArfusion_Check=1\nexport_arfusion=1\nexport NCCL_X=1\n");
+  assert_int_equal(settings_load(&settings), arfusionSuccess);
+  assert_int_equal(settings.value[SETTING_ALGO], ALGO_AUTO);
+  assert_non_null(strstr(lines, "arfusion_algo (in the environment) is not a setting"));
+  assert_non_null(strstr(lines, "export ARFUSION_ALGO (in file "));
+  assert_non_null(strstr(lines, "Arfusion_Check (in file "));
+  assert_null(strstr(lines, "export_arfusion"));
+  assert_null(strstr(lines, "NCCL_X"));
+  unsetenv("arfusion_algo");
+}
+
 static void test_unreadable(void** state) {
   struct settings settings;
   (void)state;
@@ -295,8 +312,8 @@ int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
   const struct CMUnitTest tests[] = {
       CASE(test_table),     CASE(test_defaults), CASE(test_environment), CASE(test_order),      CASE(test_file_form),
-      CASE(test_malformed), CASE(test_too_long), CASE(test_unknown),     CASE(test_unreadable),
-      CASE(test_hosts_default),
+      CASE(test_malformed), CASE(test_too_long), CASE(test_unknown),     CASE(test_unknown_forms),
+      CASE(test_unreadable), CASE(test_hosts_default),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,22 +8,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/host/plugin_choice.h"
 #include "plugin/tools/bench/bench.h"
 
 #define PROBE_SILENCE_S 60
-#define OPERATION_TIMEOUT "60" /* s, unless the user has said otherwise: a rank that waits in vain says for whom */
+#define OPERATION_TIMEOUT "60" /* s, unless a setting says otherwise: a rank that waits in vain says for whom */
 
 struct probe {
   int ndev;
   arfusionProperties_t properties;
 };
 
+/* A context with this program's defaults. 0, or -1 after team_fail. */
+static int context_open(struct team_rank* team, const arfusionPlugin_v1_t* plugin, void** ctx) {
+  if (plugin->init(ctx, NULL) != arfusionSuccess) return team_fail(team, "init: %s", plugin->getLastError());
+  if (plugin->setDefault == NULL) return 0; /* a plugin from before there were defaults has its own */
+  if (plugin->setDefault(*ctx, "ARFUSION_TIMEOUT", OPERATION_TIMEOUT) == arfusionSuccess) return 0;
+  return team_fail(team, "setDefault: %s", plugin->getLastError());
+}
+
 /* The only rank of a team: what devices there are. */
 static int probe_run(struct team_rank* self, void* arg) {
   const arfusionPlugin_v1_t* plugin = &((struct bench_session*)arg)->library.table;
   struct probe probe = {.properties.size = sizeof(probe.properties)};
   void* ctx = NULL;
-  if (plugin->init(&ctx, NULL) != arfusionSuccess) return team_fail(self, "init: %s", plugin->getLastError());
+  if (context_open(self, plugin, &ctx) != 0) return -1;
   if (plugin->devices(ctx, &probe.ndev) != arfusionSuccess) {
     return team_fail(self, "devices: %s", plugin->getLastError());
   }
@@ -48,12 +57,16 @@ static int probe_message(void* arg, int rank, const void* message) {
 
 int bench_session_open(const char* device, struct bench_session* session) {
   char error[2048];
+  struct plugin_choice choice;
   memset(session, 0, sizeof(*session));
   if (device != NULL) setenv("ARFUSION_DEVICE", device, 1);
-  setenv("ARFUSION_TIMEOUT", OPERATION_TIMEOUT, 0);
   setenv("NCCL_NVLS_ENABLE", "0", 1); /* multicast is never used here: a machine may list it and not have it */
-  setenv("ARFUSION_DEBUG", "none", 0); /* errors are this program's to print, once */
-  if (plugin_load(getenv(PLUGIN_LOAD_SETTING), &session->library, error, sizeof(error)) != PLUGIN_LOAD_OK) {
+  if (plugin_choice_read(&choice, error, sizeof(error)) != 0) {
+    bench_fail("%s", error);
+    return -1;
+  }
+  if (!choice.debug_is_set) setenv("ARFUSION_DEBUG", "none", 1); /* errors are this program's to print, once */
+  if (plugin_load(choice.name, &session->library, error, sizeof(error)) != PLUGIN_LOAD_OK) {
     bench_fail("%s", error);
     return -1;
   }
@@ -90,7 +103,7 @@ int bench_rank_open(struct team_rank* team, const struct bench_session* session,
   int dev = team->rank % session->ndev;
   *rank = (struct bench_rank){.team = team, .plugin = plugin};
   if (bench_device_open(session->kind, dev, &rank->device) != 0) return team_fail(team, "%s", bench_device_error());
-  if (plugin->init(&rank->ctx, NULL) != arfusionSuccess) return team_fail(team, "init: %s", plugin->getLastError());
+  if (context_open(team, plugin, &rank->ctx) != 0) return -1;
 
   arfusionUniqueId_t ids[ARFUSION_MAX_RANKS] = {{{0}}}; /* rank 0's is the one that is used */
   if (team->rank == 0 && plugin->getUniqueId(rank->ctx, &ids[0]) != arfusionSuccess) {
