@@ -11,15 +11,47 @@
 
 enum { DIAGONAL = 1000000 }; /* as in hwloc's own matrices: as fast as it gets */
 
-static hwloc_obj_t object_of(const struct hwloc_library* hwloc, hwloc_topology_t tree, const char* bus_id) {
-  char text[TOPO_BUS_ID_BYTES];
+static hwloc_obj_t object_of(const struct hwloc_library* hwloc, hwloc_topology_t tree, int depth, const char* bus_id) {
+  unsigned domain, bus, slot, function;
   hwloc_obj_t object;
-  for (unsigned i = 0; (object = hwloc->get_obj_by_depth(tree, HWLOC_TYPE_DEPTH_PCI_DEVICE, i)); ++i) {
-    const struct hwloc_pcidev_attr_s* pci = &object->attr->pcidev;
-    snprintf(text, sizeof text, "%04x:%02x:%02x.%x", (unsigned)pci->domain, pci->bus, pci->dev, pci->func);
-    if (strcmp(text, bus_id) == 0) return object;
+  if (sscanf(bus_id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4) return NULL;
+  for (unsigned i = 0; (object = hwloc->get_obj_by_depth(tree, depth, i)); ++i) {
+    const struct hwloc_pcidev_attr_s* pci =
+        depth == HWLOC_TYPE_DEPTH_BRIDGE ? &object->attr->bridge.upstream.pci : &object->attr->pcidev;
+    if (pci->domain == domain && pci->bus == bus && pci->dev == slot && pci->func == function) break;
   }
-  return NULL;
+  return object;
+}
+
+static int lose(const char* kind, const char* bus_id, struct topo_error* error) {
+  return topo_fail(error, "hwloc XML would be without %s %s%s", kind, bus_id,
+                   strtoul(bus_id, NULL, 16) > 0xffff ? ": libhwloc takes PCI domains up to ffff" : "");
+}
+
+/* libhwloc leaves out what it cannot hold, without an error: the file would be of another machine. A bridge counts if
+ * something below it does. */
+static int nothing_is_lost(const struct hwloc_library* hwloc, hwloc_topology_t tree, const struct topo* topo,
+                           struct topo_error* error) {
+  static const char* const kinds[] = {"bridge", "GPU", "NVSwitch", "network card", "bridge"};
+  char* counts = calloc((size_t)topo->ndevices + 1, 1);
+  int result = counts ? 0 : topo_fail(error, "out of memory for a topology's text");
+  for (int i = topo->ndevices - 1; i >= 0 && !result; --i) { /* children before their parents */
+    const struct topo_device* device = &topo->devices[i];
+    const int bridge = device->kind == TOPO_DEVICE_BRIDGE || device->kind == TOPO_DEVICE_OTHER;
+    counts[i] |= !bridge;
+    if (counts[i] && device->parent >= 0) counts[device->parent] = 1;
+    if (!counts[i] || !device->bus_id[0] || object_of(hwloc, tree, HWLOC_TYPE_DEPTH_PCI_DEVICE, device->bus_id) ||
+        (bridge && object_of(hwloc, tree, HWLOC_TYPE_DEPTH_BRIDGE, device->bus_id))) {
+      continue;
+    }
+    result = lose(kinds[device->kind], device->bus_id, error);
+  }
+  for (int g = 0; g < topo->ngpus && !result; ++g) {
+    const char* bus_id = topo->gpus[g].bus_id;
+    if (!object_of(hwloc, tree, HWLOC_TYPE_DEPTH_PCI_DEVICE, bus_id)) result = lose("GPU", bus_id, error);
+  }
+  free(counts);
+  return result;
 }
 
 static int add_infos(const struct hwloc_library* hwloc, hwloc_obj_t object, const struct topo_gpu* gpu) {
@@ -34,34 +66,28 @@ static int add_infos(const struct hwloc_library* hwloc, hwloc_obj_t object, cons
   return 0;
 }
 
-/* Of the GPUs that have a place in the tree; hwloc takes no matrix of fewer than two objects. */
+/* Of GPUs that are all in the tree; hwloc takes no matrix of fewer than two objects. */
 static int add_matrix(const struct hwloc_library* hwloc, hwloc_topology_t tree, const struct topo* topo) {
-  const size_t most = (size_t)topo->ngpus + 1;
-  hwloc_obj_t* objects = calloc(most, sizeof *objects);
-  int* gpus = calloc(most, sizeof *gpus);
-  hwloc_uint64_t* values = calloc(most * most, sizeof *values);
-  unsigned n = 0;
-  int result = objects && gpus && values ? 0 : -1;
+  const size_t n = (size_t)topo->ngpus;
+  hwloc_obj_t* objects = calloc(n + 1, sizeof *objects);
+  hwloc_uint64_t* values = calloc(n * n + 1, sizeof *values);
+  int result = objects && values ? 0 : -1;
   for (int g = 0; g < topo->ngpus && !result; ++g) {
-    objects[n] = object_of(hwloc, tree, topo->gpus[g].bus_id);
-    if (!objects[n]) continue;
-    gpus[n] = g;
-    result = add_infos(hwloc, objects[n++], &topo->gpus[g]);
-  }
-  for (unsigned a = 0; a < n && !result; ++a) {
-    for (unsigned b = 0; b < n; ++b) {
-      values[a * n + b] = a == b ? DIAGONAL : (hwloc_uint64_t)topo_pair(topo, gpus[a], gpus[b])->nvlink_raw.value;
+    objects[g] = object_of(hwloc, tree, HWLOC_TYPE_DEPTH_PCI_DEVICE, topo->gpus[g].bus_id);
+    result = add_infos(hwloc, objects[g], &topo->gpus[g]);
+    for (int to = 0; to < topo->ngpus; ++to) {
+      values[(size_t)g * n + (size_t)to] =
+          g == to ? DIAGONAL : (hwloc_uint64_t)topo_pair(topo, g, to)->nvlink_raw.value;
     }
   }
   if (!result && n > 1) {
     void* handle = hwloc->distances_add_create(tree, TOPO_DISTANCES_NAME, COMPAT_HWLOC_BANDWIDTH, 0);
-    result = handle && !hwloc->distances_add_values(tree, handle, n, objects, values, 0) &&
+    result = handle && !hwloc->distances_add_values(tree, handle, (unsigned)n, objects, values, 0) &&
                      !hwloc->distances_add_commit(tree, handle, 0)
                  ? 0
                  : -1;
   }
   free(values);
-  free(gpus);
   free(objects);
   return result;
 }
@@ -102,8 +128,8 @@ int topo_write_hwloc_xml(const struct topo* topo, char** text, size_t* bytes, st
   } else if (tree_of_model(hwloc, topo, &tree, error)) {
     return -1;
   }
-  int result = 0;
-  if (add_matrix(hwloc, tree, topo)) result = topo_fail(error, "hwloc does not take the matrix of NVLinks");
+  int result = nothing_is_lost(hwloc, tree, topo, error);
+  if (!result && add_matrix(hwloc, tree, topo)) result = topo_fail(error, "hwloc does not take the matrix of NVLinks");
   if (!result && hwloc->topology_export_xmlbuffer(tree, &exported, &length, 0)) {
     result = topo_fail(error, "hwloc_topology_export_xmlbuffer failed");
   }

@@ -241,8 +241,9 @@ void topo_free(struct topo* topo);
 /* ---------------------------------------------------------------- writing one */
 
 /* *text: `*bytes` characters and a NUL, to be freed with free(). The hwloc XML needs libhwloc: it is this machine's
- * topology, or for a file the machine as the model knows it, and has the NVLink matrix in it as distances of this name
- * between the GPUs' PCI devices: MB/s one way, raw, what is not observable as 0, the diagonal 1000000. */
+ * topology, or for a file the machine as the model knows it (an error where libhwloc cannot hold all of it), and has
+ * the NVLink matrix in it as distances of this name between the GPUs' PCI devices: MB/s one way, raw, what is not
+ * observable as 0, the diagonal 1000000. */
 #define TOPO_DISTANCES_NAME "arfusionNVLinkBandwidth"
 /* And each GPU has an info of this name for each place that its NVLinks end at: "18 switch 0000:c3:00.0". */
 #define TOPO_LINKS_INFO "arfusionNVLinks"

@@ -57,6 +57,15 @@ expect 1 '' doctor --nccl-xml "$scratch/target.xml"
 grep -q '^FAIL  *nvlink.targets  *GPU0 (0000:83:00.0)' "$scratch/out" ||
   { echo "wrong target: $(cat "$scratch/out")"; bad=1; }
 
+# ---- what libhwloc leaves out without a word, whatever its place in the tree: PCI domains of more than four digits
+vm=test/data/topologies/nccl-vm-4x2-nogpu.xml
+for lost in 'GPU 10001:00:00.0' 'network card 10101:00:00.0' 'bridge 1ffff:ff:01.0'; do
+  sed "s/\"${lost##* 1}\"/\"${lost##* }\"/" $vm >"$scratch/domain.xml"
+  expect 3 "without $lost: libhwloc takes PCI domains up to ffff" export -f hwloc-xml --nccl-xml "$scratch/domain.xml"
+  if [ -s "$scratch/out" ] || [ "$(wc -l <"$scratch/err")" != 1 ]; then echo "$lost: not one line alone"; bad=1; fi
+  expect 0 '' export -f nccl-xml --nccl-xml "$scratch/domain.xml"
+done
+
 # ---- nowhere to write to
 expect 3 'no/such' export --format dot --nccl-xml $hgx -o "$scratch/no/such/file"
 expect 3 '/dev/full: No space left' export --format dot --nccl-xml $hgx -o /dev/full
