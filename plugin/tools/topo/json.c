@@ -25,7 +25,8 @@ json_t* json_text(const char* text) {
 
 static void value_write(struct json_document* document, json_t* value) {
   if (value == NULL || json_dumpf(value, stdout, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)) != 0) {
-    document->failed = 1; /* no memory; what stdout says about writing is looked at at the end */
+    /* No memory, unless stdout has an error of its own, which main tells at the end. */
+    document->failed |= !ferror(stdout);
     printf("null");
   }
   json_decref(value);
