@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "topo/nvml_library.h"
+#include "topo/one_line.h"
 
 /* The numbers of sources, once for all GPUs. */
 struct reader {
@@ -37,6 +38,9 @@ static void read_identity(struct reader* reader, struct topo_gpu* gpu, nvmlDevic
   if (nvml->DeviceGetName) nvml->DeviceGetName(device, gpu->name, sizeof gpu->name);
   if (nvml->DeviceGetUUID) nvml->DeviceGetUUID(device, gpu->uuid, sizeof gpu->uuid);
   if (nvml->DeviceGetSerial) nvml->DeviceGetSerial(device, gpu->serial, sizeof gpu->serial);
+  text_one_line(gpu->name);
+  text_one_line(gpu->uuid);
+  text_one_line(gpu->serial);
   const char* call = "nvmlDeviceGetCudaComputeCapability";
   if (nvml->DeviceGetCudaComputeCapability &&
       answered(reader, nvml->DeviceGetCudaComputeCapability(device, &major, &minor), call, gpu->bus_id)) {
@@ -241,6 +245,7 @@ void nvml_read_gpus(struct topo_builder* builder, const struct nvml_library* nvm
   }
   session->nvml = nvml;
   if (nvml->SystemGetDriverVersion) nvml->SystemGetDriverVersion(topo->driver, sizeof topo->driver);
+  text_one_line(topo->driver);
   if (!answered(&reader, nvml->DeviceGetCount(&count), "nvmlDeviceGetCount", "-")) return;
   for (unsigned i = 0; i < count && i < TOPO_MOST_GPUS; ++i) read_gpu(&reader, i);
   drop_hidden(builder);

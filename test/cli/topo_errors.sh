@@ -66,6 +66,29 @@ for lost in 'GPU 10001:00:00.0' 'network card 10101:00:00.0' 'bridge 1ffff:ff:01
   expect 0 '' export -f nccl-xml --nccl-xml "$scratch/domain.xml"
 done
 
+# ---- what others wrote (settings, names of files) ends no line and steers no terminal
+odd=$(printf 'a\nb\033[31m\177')
+cp $hgx "$scratch/$odd.xml"
+plain() { # plain WHAT FILE...: no control characters, and no line that begins with b
+  ! LC_ALL=C grep -nE "$(printf '[\001-\010\013-\037\177]')|^b" "${@:2}" || { echo "$1: not plain text"; bad=1; }
+}
+for command in "" doctor; do
+  expect 0 '' $command --nccl-xml "$scratch/$odd.xml"
+  plain "${command:-overview} of a file of that name" "$scratch/out"
+  for name in NCCL_P2P_LEVEL NCCL_TOPO_FILE NCCL_CONF_FILE ARFUSION_ALGO ARFUSION_NCCL_LIB CUDA_VISIBLE_DEVICES; do
+    env "$name=$odd" "$tool" $command >"$scratch/out" 2>"$scratch/err"
+    plain "${command:-overview} with $name" "$scratch/out" "$scratch/err"
+  done
+done
+expect 3 '' --nccl-xml "$scratch/$odd.none"
+plain "a file that is not there" "$scratch/err"
+expect 3 '' export -f dot --nccl-xml $hgx -o "$scratch/no/$odd"
+plain "an output in no folder" "$scratch/err"
+expect 64 '' "$odd"
+plain "an unknown command" "$scratch/err"
+expect 64 '' export -f "$odd"
+plain "an unknown format" "$scratch/err"
+
 # ---- nowhere to write to
 expect 3 'no/such' export --format dot --nccl-xml $hgx -o "$scratch/no/such/file"
 expect 3 '/dev/full: No space left' export --format dot --nccl-xml $hgx -o /dev/full

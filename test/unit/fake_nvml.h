@@ -19,6 +19,7 @@ static struct {
   int fewer;        /* links that the last GPU lacks */
   int remote;       /* nvmlIntNvLinkDeviceType_t */
   const char* target;
+  const char* tail; /* of all texts */
   int write_status[MOST][MOST], nvlink_status;
   int fabric_state, fabric_status;
   int sm, mig, init, names_fail;
@@ -30,6 +31,7 @@ static void machine_reset(void) {
   machine.links = 18;
   machine.remote = 2;
   machine.target = "FFFFFFFF:FF:FF.0";
+  machine.tail = "";
   machine.fabric_state = 3;
   machine.sm = 90;
 }
@@ -61,16 +63,16 @@ static int fake_link_state(nvmlDevice_t device, unsigned link, unsigned* active)
   return NVML_OK;
 }
 static int fake_driver(char* text, unsigned bytes) {
-  snprintf(text, bytes, "580.159.04");
+  snprintf(text, bytes, "580.159.04%s", machine.tail);
   return NVML_OK;
 }
 static int fake_name(nvmlDevice_t device, char* text, unsigned bytes) {
   (void)device;
-  snprintf(text, bytes, "NVIDIA H200");
+  snprintf(text, bytes, "NVIDIA H200%s", machine.tail);
   return NVML_OK;
 }
 static int fake_uuid(nvmlDevice_t device, char* text, unsigned bytes) {
-  snprintf(text, bytes, "GPU-%d", index_of(device));
+  snprintf(text, bytes, "GPU-%d%s", index_of(device), machine.tail);
   return NVML_OK;
 }
 static int fake_sm(nvmlDevice_t device, int* major, int* minor) {

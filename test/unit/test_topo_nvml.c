@@ -90,6 +90,18 @@ static void test_two_h200(void** state) {
   assert_int_equal(verdict.p2p.state, TOPO_OK);
 }
 
+/* Its texts are printed: they end no line there, and steer no terminal. */
+static void test_texts(void** state) {
+  (void)state;
+  machine_reset();
+  machine.tail = "\n\033[31m";
+  struct topo* topo = discover(&fake);
+  assert_string_equal(topo->driver, "580.159.04  [31m");
+  assert_string_equal(topo->gpus[0].name, "NVIDIA H200  [31m");
+  assert_string_equal(topo->gpus[0].uuid, "GPU-1  [31m");
+  topo_free(topo);
+}
+
 static void test_before_hopper(void** state) {
   (void)state;
   machine_reset();
@@ -241,6 +253,7 @@ static void test_one_wrong_target(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_two_h200),
+      cmocka_unit_test(test_texts),
       cmocka_unit_test(test_before_hopper),
       cmocka_unit_test(test_no_nvlink),
       cmocka_unit_test(test_write_not_supported),

@@ -17,6 +17,7 @@
 #include "plugin/tools/topo/probe.h"
 #include "plugin/tools/topo/text.h"
 #include "plugin/tools/topo/tool.h"
+#include "topo/one_line.h"
 
 /* Looked for by libc, from which everything else here is hidden. */
 __attribute__((visibility("default"))) const char* argp_program_version = "arfusion-topo " ARFUSION_VERSION;
@@ -37,7 +38,8 @@ static const struct argp_option option_table[] = {
 
 /* ---------------------------------------------------------------- options */
 
-static void parse_command(struct tool_options* options, const char* text, struct argp_state* state) {
+static void parse_command(struct tool_options* options, char* text, struct argp_state* state) {
+  text_one_line(text);
   if (state->arg_num > 0) argp_error(state, "%s: one command at a time", text);
   for (int i = TOOL_DOCTOR; i <= TOOL_EXPORT; i++) {
     if (strcmp(text, command_names[i]) == 0) options->command = (enum tool_command)i;
@@ -69,12 +71,14 @@ static error_t parse_option(int key, char* text, struct argp_state* state) {
     case OPTION_HWLOC_XML: options->hwloc_xml = text; return 0;
     case OPTION_NCCL_XML: options->nccl_xml = text; return 0;
     case 'f':
+      text_one_line(text);
       options->format = export_format_parse(text);
       if (options->format == TOOL_FORMAT_NONE)
         argp_error(state, "--format %s: there are hwloc-xml, nccl-xml, dot and svg", text);
       return 0;
     case 'o': options->output = text; return 0;
     case OPTION_PAIR:
+      text_one_line(text);
       comma = strchr(text, ',');
       if (comma == NULL) argp_error(state, "--pair %s: expected two bus ids with a comma", text);
       *comma = '\0';

@@ -7,11 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topo/one_line.h"
+
 #define COLUMNS 100
 
 void text_wrapped(const char* head, int indent, const char* text) {
   int column = printf("%s", head);
   int first = 1;
+  char line[1024]; /* more than any text here has */
+  snprintf(line, sizeof(line), "%s", text);
+  text_one_line(line);
+  text = line;
   while (*text != '\0') {
     int word = (int)strcspn(text, " ");
     if (!first && column + 1 + word > COLUMNS) {

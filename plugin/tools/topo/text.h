@@ -7,7 +7,8 @@
 
 #include "plugin/tools/topo/decide.h"
 
-/* `head`, then the text in lines of up to 100 columns, all but the first one indented by `indent`. */
+/* `head`, then the text in lines of up to 100 columns, all but the first one indented by `indent`. Lines end where they
+ * are full alone, whatever characters the text has. */
 void text_wrapped(const char* head, int indent, const char* text);
 
 /* The first lines: status, path, why, and where all this comes from. */

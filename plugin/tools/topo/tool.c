@@ -8,12 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topo/one_line.h"
+
 int tool_fail(const char* fmt, ...) {
   char text[2048];
   va_list args;
   va_start(args, fmt);
   vsnprintf(text, sizeof(text), fmt, args);
   va_end(args);
+  text_one_line(text);
   fprintf(stderr, "arfusion-topo: %s\n", text);
   return TOOL_CANNOT_TELL;
 }
