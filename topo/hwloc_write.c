@@ -96,6 +96,7 @@ static void write_device(struct writer* writer, int at, int depth, int levels) {
   int bridge = device->kind == TOPO_DEVICE_BRIDGE;
   for (int i = at + 1; i < topo->ndevices && !bridge; ++i) bridge = topo->devices[i].parent == at;
   const unsigned domain = (unsigned)strtoul(device->bus_id, NULL, 16);
+  const uint32_t class_id = device->kind == TOPO_DEVICE_OTHER ? device->class_id : class_of(device);
   if (device->bus_id[0] == '\0') {
     start(writer, depth, "Bridge");
     fprintf(writer->stream, " bridge_type=\"0-1\" depth=\"%d\" bridge_pci=\"0000:[00-ff]\">\n", levels);
@@ -107,7 +108,7 @@ static void write_device(struct writer* writer, int at, int depth, int levels) {
       fprintf(writer->stream, " bridge_type=\"1-1\" depth=\"%d\" bridge_pci=\"%04x:[00-ff]\"", levels, domain);
     }
     fprintf(writer->stream, " pci_busid=\"%s\" pci_type=\"%04x [%04x:%04x] [%04x:%04x] 00\" pci_link_speed=\"%f\">\n",
-            device->bus_id, device->class_id >> 8, vendor, device->device, device->subsystem_vendor,
+            device->bus_id, class_id >> 8, vendor, device->device, device->subsystem_vendor,
             device->subsystem_device, gigabytes(device));
   }
   if (!bridge) write_osdevs(writer, at, depth + 1);

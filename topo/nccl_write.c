@@ -87,12 +87,6 @@ static void write_nic(struct writer* writer, int device, int depth) {
   }
 }
 
-/* Where the source gave no class: what has others below it is a bridge. */
-static uint32_t class_of(const struct topo_device* device) {
-  if (device->class_id) return device->class_id;
-  return device->kind == TOPO_DEVICE_GPU ? 0x030200 : device->kind == TOPO_DEVICE_NIC ? 0x020000 : 0x060400;
-}
-
 /* link_speed is empty where it is not observable, as in virtual machines: NCCL knows that. */
 static void write_pci_start(struct writer* writer, const char* bus_id, const struct topo_device* device, int depth) {
   indent(writer, depth);

@@ -37,6 +37,15 @@ void write_attribute(FILE* stream, const char* name, const char* value) {
   fputc('"', stream);
 }
 
+uint32_t class_of(const struct topo_device* device) {
+  static const uint32_t classes[] = {[TOPO_DEVICE_BRIDGE] = 0x060400,
+                                     [TOPO_DEVICE_GPU] = 0x030200,
+                                     [TOPO_DEVICE_SWITCH] = 0x068000,
+                                     [TOPO_DEVICE_NIC] = 0x020000,
+                                     [TOPO_DEVICE_OTHER] = 0x060400};
+  return device->class_id ? device->class_id : classes[device->kind];
+}
+
 enum { MOST_BITS = 1 << 16 };
 
 int list_for_each(const char* list, void (*take)(void* opaque, int number), void* opaque) {

@@ -17,6 +17,10 @@ int end_text(FILE* stream, char** text, struct topo_error* error);
  * NULL. */
 void write_attribute(FILE* stream, const char* name, const char* value);
 
+/* A device's PCI class, also where the source gave none: both forms tell by it what a device is. What has others below
+ * it is a bridge. */
+uint32_t class_of(const struct topo_device* device);
+
 /* "0-3,8" as 32-bit words, the highest first, `prefix` before each; false if nothing is in it or it is not such a
  * list. */
 int write_set(FILE* stream, const char* list, const char* prefix);

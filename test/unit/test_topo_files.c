@@ -55,12 +55,11 @@ static struct topo_verdict verdict_of(const struct topo* topo) {
   return verdict;
 }
 
-/* Runs `check` on the file and on what is read from what is written of it. */
-static void in_all_forms(reader read, const char* path, void (*check)(const struct topo* topo)) {
-  struct topo* topo = read_file(read, path);
+/* Runs `check` on the machine, which ends here, and on what is read from what is written of it. */
+static void in_all_forms(struct topo* topo, void (*check)(const struct topo* topo)) {
   struct topo* hwloc = write_and_read(topo, topo_write_hwloc_xml, topo_read_hwloc_xml_buffer);
   struct topo* nccl = write_and_read(topo, topo_write_nccl_xml, topo_read_nccl_xml_buffer);
-  assert_int_equal(topo->nfindings, 0);
+  assert_int_equal(topo->nfindings + hwloc->nfindings + nccl->nfindings, 0);
   check(topo);
   check(hwloc);
   check(nccl);
@@ -95,7 +94,7 @@ static void check_dgx2(const struct topo* topo) {
 
 static void test_dgx2(void** state) {
   (void)state;
-  in_all_forms(topo_read_hwloc_xml, FOLDER "hwloc-dgx2.xml", check_dgx2);
+  in_all_forms(read_file(topo_read_hwloc_xml, FOLDER "hwloc-dgx2.xml"), check_dgx2);
   struct topo* topo = read_file(topo_read_hwloc_xml, FOLDER "hwloc-dgx2.xml");
   assert_string_equal(topo->gpus[0].bus_id, "0000:34:00.0");
   assert_string_equal(topo->gpus[0].uuid, "GPU-d3977428-7a30-086b-2e20-5c1eeed647c6");
@@ -134,7 +133,7 @@ static void check_power8(const struct topo* topo) {
 
 static void test_power8(void** state) {
   (void)state;
-  in_all_forms(topo_read_hwloc_xml, FOLDER "hwloc-power8-4gpu.xml", check_power8);
+  in_all_forms(read_file(topo_read_hwloc_xml, FOLDER "hwloc-power8-4gpu.xml"), check_power8);
 }
 
 static void check_hgx_h200(const struct topo* topo) {
@@ -164,7 +163,7 @@ static void check_hgx_h200(const struct topo* topo) {
 
 static void test_hgx_h200(void** state) {
   (void)state;
-  in_all_forms(topo_read_nccl_xml, FOLDER "nccl-hgx-h200-8.xml", check_hgx_h200);
+  in_all_forms(read_file(topo_read_nccl_xml, FOLDER "nccl-hgx-h200-8.xml"), check_hgx_h200);
 }
 
 static void check_vm(const struct topo* topo) {
@@ -184,7 +183,25 @@ static void check_vm(const struct topo* topo) {
 
 static void test_vm_without_gpu_elements(void** state) {
   (void)state;
-  in_all_forms(topo_read_nccl_xml, FOLDER "nccl-vm-4x2-nogpu.xml", check_vm);
+  in_all_forms(read_file(topo_read_nccl_xml, FOLDER "nccl-vm-4x2-nogpu.xml"), check_vm);
+}
+
+/* ---------------------------------------------------------------- what is not known stays so */
+
+static struct topo* read_nccl(const char* text) {
+  struct topo* topo = NULL;
+  struct topo_error error;
+  if (topo_read_nccl_xml_buffer(text, strlen(text), "unknown.xml", &topo, &error)) fail_msg("%s", error.text);
+  return topo;
+}
+
+/* A GPU by its <gpu> alone, without a class: hwloc's form has nothing but classes to tell one by. */
+static void check_classless(const struct topo* topo) { assert_int_equal(topo->ngpus, 1); }
+
+static void test_gpu_without_class(void** state) {
+  (void)state;
+  in_all_forms(read_nccl("<system><cpu numaid=\"0\"><pci busid=\"0000:01:00.0\"><gpu/></pci></cpu></system>"),
+               check_classless);
 }
 
 /* ---------------------------------------------------------------- this machine, whatever it is */
@@ -271,6 +288,7 @@ int main(void) {
       cmocka_unit_test(test_power8),
       cmocka_unit_test(test_hgx_h200),
       cmocka_unit_test(test_vm_without_gpu_elements),
+      cmocka_unit_test(test_gpu_without_class),
       cmocka_unit_test(test_live),
       cmocka_unit_test(test_other_versions_of_hwloc),
       cmocka_unit_test(test_redact),
