@@ -143,7 +143,7 @@ static struct topo_fact pcie_of(const struct topo* topo, int from, int to, uint1
     return topo_known(steps <= steps_of_switch ? TOPO_PCIE_PIX : TOPO_PCIE_PXB, source);
   }
   const int numa_a = topo->gpus[from].numa, numa_b = topo->gpus[to].numa;
-  if (numa_a < 0 || numa_b < 0) return topo_unknown(source);
+  if (!topo_numa_known(topo, numa_a) || !topo_numa_known(topo, numa_b)) return topo_unknown(source);
   return topo_known(numa_a == numa_b ? TOPO_PCIE_NODE : TOPO_PCIE_SYS, source);
 }
 

@@ -14,7 +14,7 @@ struct writer {
   const struct topo* topo;
   FILE* stream;
   unsigned gp_index;
-  int pus_shown; /* the processors of the nodes are known: one at least */
+  char* nodes; /* the numbers of all of them */
 };
 
 static void start(struct writer* writer, int depth, const char* type) {
@@ -36,17 +36,24 @@ static void info_number(struct writer* writer, int depth, const char* name, int 
   if (value >= 0) info(writer, depth, name, text);
 }
 
+/* Every node has a number here; those whose own is not known get what is free above the others. */
+static int number_of(const struct topo* topo, int node) {
+  int highest = -1;
+  if (topo->nnumas && topo->numas[node].id >= 0) return topo->numas[node].id;
+  for (int i = 0; i < topo->nnumas; ++i) highest = topo->numas[i].id > highest ? topo->numas[i].id : highest;
+  return highest + 1 + node;
+}
+
 /* cpus NULL: none. node -1: all. */
 static void sets(struct writer* writer, const char* cpus, int node, int is_root) {
-  const struct topo* topo = writer->topo;
   static const char* const prefixes[] = {"", "complete_", "allowed_"};
-  char nodes[32];
-  snprintf(nodes, sizeof nodes, node < 0 ? "0-%d" : "%d", node < 0 ? (topo->nnumas ? topo->nnumas - 1 : 0) : node);
+  char number[16];
+  if (node >= 0) snprintf(number, sizeof number, "%d", number_of(writer->topo, node));
   for (int i = 0; i < (is_root ? 3 : 2); ++i) {
     fprintf(writer->stream, " %scpuset=\"", prefixes[i]);
     if (!cpus || !write_set(writer->stream, cpus, "0x")) fputs("0x0", writer->stream);
     fprintf(writer->stream, "\" %snodeset=\"", prefixes[i]);
-    write_set(writer->stream, nodes, "0x");
+    write_set(writer->stream, node < 0 ? writer->nodes : number, "0x");
     fputs("\"", writer->stream);
   }
 }
@@ -89,6 +96,16 @@ static void write_osdevs(struct writer* writer, int at, int depth) {
   }
 }
 
+/* By its place in the tree alone what has no node would be at the only one, and what has one at none where libhwloc
+ * counts a node without processors as everybody's. */
+static void info_node(struct writer* writer, int numa, int depth) {
+  if (numa >= 0) {
+    info_number(writer, depth, TOPO_NODE_INFO, number_of(writer->topo, numa));
+  } else {
+    info(writer, depth, TOPO_NODE_INFO, "unknown");
+  }
+}
+
 /* `levels`: bridges above it. */
 static void write_device(struct writer* writer, int at, int depth, int levels) {
   const struct topo* topo = writer->topo;
@@ -100,6 +117,7 @@ static void write_device(struct writer* writer, int at, int depth, int levels) {
   if (device->bus_id[0] == '\0') {
     start(writer, depth, "Bridge");
     fprintf(writer->stream, " bridge_type=\"0-1\" depth=\"%d\" bridge_pci=\"0000:[00-ff]\">\n", levels);
+    info_node(writer, device->numa, depth + 1);
   } else {
     /* What NVLink and the PCI class call a GPU is one, whoever made the file without its vendor. */
     const int vendor = device->vendor || device->kind != TOPO_DEVICE_GPU ? device->vendor : 0x10de;
@@ -118,10 +136,11 @@ static void write_device(struct writer* writer, int at, int depth, int levels) {
   end(writer, depth);
 }
 
-static void host_bridge_start(struct writer* writer, int depth, const char* bus_id) {
+static void host_bridge_start(struct writer* writer, int depth, const char* bus_id, int numa) {
   start(writer, depth, "Bridge");
   fprintf(writer->stream, " bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"%04lx:[00-ff]\">\n",
           strtoul(bus_id, NULL, 16));
+  info_node(writer, numa, depth + 1);
 }
 
 static void write_devices(struct writer* writer, int numa, int depth) {
@@ -130,14 +149,14 @@ static void write_devices(struct writer* writer, int numa, int depth) {
     const struct topo_device* device = &topo->devices[i];
     if (device->parent >= 0 || device->numa != numa) continue;
     const int bare = device->bus_id[0] != '\0';
-    if (bare) host_bridge_start(writer, depth, device->bus_id);
+    if (bare) host_bridge_start(writer, depth, device->bus_id, numa);
     write_device(writer, i, depth + bare, bare);
     if (bare) end(writer, depth);
   }
   for (int g = 0; g < topo->ngpus; ++g) {
     const struct topo_gpu* gpu = &topo->gpus[g];
     if (gpu->device >= 0 || gpu->numa != numa) continue;
-    host_bridge_start(writer, depth, gpu->bus_id);
+    host_bridge_start(writer, depth, gpu->bus_id, numa);
     start(writer, depth + 1, "PCIDev");
     fprintf(writer->stream, " pci_busid=\"%s\" pci_type=\"0302 [10de:0000] [0000:0000] 00\"/>\n", gpu->bus_id);
     end(writer, depth);
@@ -161,14 +180,24 @@ static void write_pu(void* opaque, int number) {
   fputs("/>\n", to->writer->stream);
 }
 
-static void write_memory(struct writer* writer, int node, const char* cpus, int depth) {
-  start(writer, depth, "NUMANode");
-  fprintf(writer->stream, " os_index=\"%d\" local_memory=\"0\"", node);
-  sets(writer, cpus, node, 0);
-  fputs("/>\n", writer->stream);
-}
-
 static int has_cpus(const struct topo_numa* numa) { return numa->cpus && numa->cpus[0]; }
+
+/* `node` of a machine that has none: the one that hwloc wants. */
+static void write_memory(struct writer* writer, int node, const char* cpus, int depth) {
+  const struct topo* topo = writer->topo;
+  const struct topo_numa* numa = topo->nnumas ? &topo->numas[node] : NULL;
+  const int unknown = !numa || !has_cpus(numa); /* libhwloc gives it all that there are */
+  start(writer, depth, "NUMANode");
+  fprintf(writer->stream, " os_index=\"%d\" local_memory=\"0\"", number_of(topo, node));
+  sets(writer, cpus, node, 0);
+  fputs(">\n", writer->stream);
+  if (!numa || numa->id < 0) {
+    info(writer, depth + 1, TOPO_UNKNOWN_INFO, unknown ? "number processors" : "number");
+  } else if (unknown) {
+    info(writer, depth + 1, TOPO_UNKNOWN_INFO, "processors");
+  }
+  end(writer, depth);
+}
 
 /* A node without processors is memory alone, which hwloc hangs below the machine. */
 static void write_package(struct writer* writer, int node) {
@@ -202,6 +231,17 @@ static char* all_cpus(const struct topo* topo) {
   return text;
 }
 
+static char* all_nodes(const struct topo* topo) {
+  char* text = NULL;
+  size_t bytes = 0;
+  FILE* stream = open_memstream(&text, &bytes);
+  if (!stream) return NULL;
+  fprintf(stream, "%d", number_of(topo, 0));
+  for (int i = 1; i < topo->nnumas; ++i) fprintf(stream, ",%d", number_of(topo, i));
+  fclose(stream);
+  return text;
+}
+
 static void write_machine(struct writer* writer, const char* cpus) {
   const struct topo* topo = writer->topo;
   struct pu_writer only = {writer, -1, 2};
@@ -231,15 +271,16 @@ static void write_machine(struct writer* writer, const char* cpus) {
 }
 
 int hwloc_write_model(const struct topo* topo, char** text, size_t* bytes, struct topo_error* error) {
-  struct writer writer = {.topo = topo};
+  struct writer writer = {.topo = topo, .nodes = all_nodes(topo)};
   char* cpus = all_cpus(topo);
   int result = -1;
-  if (!cpus) {
+  if (!cpus || !writer.nodes) {
     topo_fail(error, "out of memory for a topology's text");
   } else if ((writer.stream = begin_text(text, bytes, error))) {
     write_machine(&writer, cpus);
     result = end_text(writer.stream, text, error);
   }
   free(cpus);
+  free(writer.nodes);
   return result;
 }

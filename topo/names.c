@@ -72,6 +72,12 @@ int topo_numa_has_cpu(const struct topo_numa* numa, int cpu) {
   return 0;
 }
 
+int topo_numa_known(const struct topo* topo, int numa) {
+  if (numa < 0) return 0;
+  const struct topo_numa* of = &topo->numas[numa];
+  return of->id >= 0 || (of->cpus && of->cpus[0]);
+}
+
 int topo_device_find(const struct topo* topo, const char* bus_id) {
   for (int i = 0; i < topo->ndevices; ++i) {
     if (strcmp(topo->devices[i].bus_id, bus_id) == 0) return i;

@@ -58,7 +58,8 @@ static void write_gpu(struct writer* writer, int g, int depth) {
   const struct topo_gpu* gpu = &writer->topo->gpus[g];
   if (gpu->nvlink_active.state == TOPO_NOT_OBSERVABLE) return;
   indent(writer, depth);
-  fprintf(writer->stream, "<gpu dev=\"%d\"", gpu->nvml.state == TOPO_OK ? gpu->nvml.value : g);
+  fputs("<gpu", writer->stream);
+  write_number(writer, "dev", gpu->nvml);
   write_number(writer, "sm", gpu->sm);
   write_number(writer, "rank", gpu->rank);
   write_number(writer, "gdr", gpu->gdr);
@@ -87,7 +88,7 @@ static void write_nic(struct writer* writer, int device, int depth) {
   }
 }
 
-/* link_speed is empty where it is not observable, as in virtual machines: NCCL knows that. */
+/* What is not observable of the link is empty, as NCCL itself writes it in virtual machines. */
 static void write_pci_start(struct writer* writer, const char* bus_id, const struct topo_device* device, int depth) {
   indent(writer, depth);
   fprintf(writer->stream, "<pci busid=\"%s\" class=\"0x%06x\"", bus_id, class_of(device));
@@ -101,7 +102,11 @@ static void write_pci_start(struct writer* writer, const char* bus_id, const str
   } else {
     fputs(" link_speed=\"\"", writer->stream);
   }
-  fprintf(writer->stream, " link_width=\"%d\">\n", device->link_width.value);
+  if (device->link_width.state == TOPO_OK) {
+    fprintf(writer->stream, " link_width=\"%d\">\n", device->link_width.value);
+  } else {
+    fputs(" link_width=\"\">\n", writer->stream);
+  }
 }
 
 static void write_pci(struct writer* writer, int at, int depth) {
@@ -117,7 +122,23 @@ static void write_pci(struct writer* writer, int at, int depth) {
   fputs("</pci>\n", writer->stream);
 }
 
-/* `numa` -1: a machine that shows none. What has no place of its own goes to the first. */
+/* Whether it stands at the top there. */
+static int is_at(const struct writer* writer, int device, int numa) {
+  return writer->kept[device] && writer->parent[device] < 0 && writer->topo->devices[device].numa == numa;
+}
+static int is_unseen_at(const struct topo* topo, int gpu, int numa) {
+  return topo->gpus[gpu].device < 0 && topo->gpus[gpu].numa == numa;
+}
+
+static int anything_nowhere(const struct writer* writer) {
+  int any = 0;
+  for (int i = 0; i < writer->topo->ndevices; ++i) any |= is_at(writer, i, -1);
+  for (int g = 0; g < writer->topo->ngpus; ++g) any |= is_unseen_at(writer->topo, g, -1);
+  return any;
+}
+
+/* `numa` -1: what is at no known node. NCCL's own form for that is a <cpu> of number -1; what is left away in it NCCL
+ * looks up on the machine that reads it, where a node of that number gives no processors. */
 static void write_cpu(struct writer* writer, int numa) {
   const struct topo* topo = writer->topo;
   FILE* stream = writer->stream;
@@ -136,12 +157,11 @@ static void write_cpu(struct writer* writer, int numa) {
   }
   fputs(">\n", stream);
   for (int i = 0; i < topo->ndevices; ++i) {
-    const int mine = topo->devices[i].numa == numa || (numa == 0 && topo->devices[i].numa < 0);
-    if (mine && writer->parent[i] < 0 && writer->kept[i]) write_pci(writer, i, 2);
+    if (is_at(writer, i, numa)) write_pci(writer, i, 2);
   }
-  for (int g = 0; g < topo->ngpus && numa <= 0; ++g) {
+  for (int g = 0; g < topo->ngpus; ++g) {
     const struct topo_device unseen = {.kind = TOPO_DEVICE_GPU};
-    if (topo->gpus[g].device >= 0) continue;
+    if (!is_unseen_at(topo, g, numa)) continue;
     write_pci_start(writer, topo->gpus[g].bus_id, &unseen, 2);
     write_gpu(writer, g, 3);
     fputs("    </pci>\n", stream);
@@ -161,7 +181,7 @@ int topo_write_nccl_xml(const struct topo* topo, char** text, size_t* bytes, str
     choose(&writer);
     fputs("<system version=\"1\">\n", writer.stream);
     for (int i = 0; i < topo->nnumas; ++i) write_cpu(&writer, i);
-    if (!topo->nnumas) write_cpu(&writer, -1);
+    if (!topo->nnumas || anything_nowhere(&writer)) write_cpu(&writer, -1);
     fputs("</system>\n", writer.stream);
     result = end_text(writer.stream, &written, error);
   }

@@ -74,7 +74,8 @@ enum topo_device_kind { TOPO_DEVICE_BRIDGE, TOPO_DEVICE_GPU, TOPO_DEVICE_SWITCH,
 #define TOPO_MOST_GPUS 1024
 #define TOPO_MOST_LINKS 256 /* of one GPU; more is an error in a file */
 
-/* A CPU with its memory: a NUMA node. A machine that shows none has one, with id -1. */
+/* A CPU with its memory: a NUMA node. What NCCL has at a <cpu> of number -1 without processors is at no known one: such
+ * a node has neither. */
 struct topo_numa {
   int id;           /* the system's number; -1: not observable */
   char* cpus;       /* "0-95,192-287"; NULL: not observable */
@@ -247,6 +248,10 @@ void topo_free(struct topo* topo);
 #define TOPO_DISTANCES_NAME "arfusionNVLinkBandwidth"
 /* And each GPU has an info of this name for each place that its NVLinks end at: "18 switch 0000:c3:00.0". */
 #define TOPO_LINKS_INFO "arfusionNVLinks"
+/* hwloc wants values where the model may have none. For a file's machine each host bridge has an info with the number
+ * of its NUMA node, or "unknown"; and a NUMA node one that names what is made up: "number", "processors" or both. */
+#define TOPO_NODE_INFO "arfusionNUMANode"
+#define TOPO_UNKNOWN_INFO "arfusionUnknown"
 int topo_write_hwloc_xml(const struct topo* topo, char** text, size_t* bytes, struct topo_error* error);
 int topo_write_nccl_xml(const struct topo* topo, char** text, size_t* bytes, struct topo_error* error);
 

@@ -40,6 +40,14 @@ expect 0 "" --redact -- '^GPU0    0000:00:06.0 .* effective  \?$'
 expect 0 "" --json -- '"nvml_index": \{"state": "OK", "value": 1,' '"cell": "NV18", .*"via": "hidden switch"' \
   '"p2p_write": \{"state": "OK", "source": "nvmlDeviceGetP2PStatus"\}'
 expect 0 "" export --format dot --json -- '"content": "graph'
+# NVML's GPUs are not in the PCI tree here: where they are is not known, and what is written of them says no more.
+for format in nccl hwloc; do
+  expect 0 "" export -f $format-xml -o "$scratch/$format.xml" --
+  expect 0 "" --$format-xml "$scratch/$format.xml" -- \
+    '^GPU0     X       NV18   \?  *\?$' '^GPU1     NV18    X      \?  *\?$'
+  expect 0 "" --json --$format-xml "$scratch/$format.xml" -- \
+    '"bus_id": "0000:00:06.0", .*"numa": null' '"from": "0000:00:06.0", .*"pcie": null'
+done
 expect 1 "gpus=4 fewer=3" -- '^GPU0     X       NV15    NV15    NV15' 'has 15 active NVLinks, GPU .* has 18'
 expect 1 "gpus=4 fewer=3" doctor -- '^FAIL  *nvlink.links  *GPU0 \(0000:00:06.0\) has 15 active NVLinks'
 expect 1 "fabric=2" doctor -- '^FAIL  *fabric.state .*state 2' 'nvidia-fabricmanager'

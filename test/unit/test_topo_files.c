@@ -195,6 +195,70 @@ static struct topo* read_nccl(const char* text) {
   return topo;
 }
 
+static void expect_nowhere(const struct topo* topo) {
+  assert_int_equal(topo->ngpus, 2);
+  for (int g = 0; g < 2; ++g) {
+    const struct topo_gpu* gpu = &topo->gpus[g];
+    if (gpu->numa >= 0 && (topo->numas[gpu->numa].id >= 0 || topo->numas[gpu->numa].cpus)) {
+      fail_msg("GPU %d is at NUMA node %d (%s)", g, topo->numas[gpu->numa].id, topo->numas[gpu->numa].cpus);
+    }
+    assert_int_equal(gpu->nvml.state, TOPO_NOT_OBSERVABLE);
+    assert_int_equal(topo->devices[gpu->device].link_width.state, TOPO_NOT_OBSERVABLE);
+    expect_cell(topo, g, 1 - g, "?");
+  }
+}
+
+#define GPU_ALONE(id, width) "<pci busid=\"" id "\" class=\"0x030200\"" width "><gpu/></pci>"
+#define NOWHERE             \
+  "<cpu numaid=\"-1\">" GPU_ALONE("0000:01:00.0", "") GPU_ALONE("0000:02:00.0", " link_width=\"0\"") "</cpu>"
+
+/* A node is known, and the GPUs are not at it. */
+static void check_gpus_nowhere(const struct topo* topo) {
+  int found = 0;
+  expect_nowhere(topo);
+  for (int i = 0; i < topo->nnumas; ++i) {
+    const struct topo_numa* numa = &topo->numas[i];
+    if (numa->id != -1 || numa->cpus) found += numa->id == 0 && strcmp(numa->cpus, "0-1") == 0 ? 1 : 100;
+  }
+  assert_int_equal(found, 1);
+}
+
+/* No node is known: none is made up, though hwloc wants one, with a processor. */
+static void check_no_node(const struct topo* topo) {
+  expect_nowhere(topo);
+  for (int i = 0; i < topo->nnumas; ++i) {
+    assert_int_equal(topo->numas[i].id, -1);
+    assert_null(topo->numas[i].cpus);
+  }
+}
+
+/* Numbers with gaps; whose processors and vendor are not known for one, and the number not for another. */
+static void check_nodes(const struct topo* topo) {
+  int found = 0;
+  assert_int_equal(topo->nnumas, 3);
+  for (int i = 0; i < 3; ++i) {
+    const struct topo_numa* numa = &topo->numas[i];
+    if (numa->id == 0 && strcmp(numa->cpus, "0-3") == 0 && strcmp(numa->vendor, "AuthenticAMD") == 0) found |= 1;
+    if (numa->id == 8 && !numa->cpus && !numa->vendor[0]) found |= 2;
+    if (numa->id == -1 && strcmp(numa->cpus, "4-7") == 0 && !numa->vendor[0] && numa->family == -1) found |= 4;
+  }
+  assert_int_equal(found, 7);
+  assert_int_equal(topo->ngpus, 2);
+  assert_string_equal(topo->numas[topo->gpus[0].numa].cpus, "0-3");
+  assert_string_equal(topo->numas[topo->gpus[1].numa].cpus, "4-7");
+}
+
+static void test_unknown_stays_unknown(void** state) {
+  (void)state;
+  in_all_forms(read_nccl("<system><cpu numaid=\"0\" affinity=\"3\"/>" NOWHERE "</system>"), check_gpus_nowhere);
+  in_all_forms(read_nccl("<system>" NOWHERE "</system>"), check_no_node);
+  in_all_forms(read_nccl("<system><cpu numaid=\"-1\" affinity=\"\"/>" NOWHERE "</system>"), check_no_node);
+  in_all_forms(read_nccl("<system><cpu numaid=\"0\" affinity=\"f\" vendor=\"AuthenticAMD\" familyid=\"25\">" GPU_ALONE(
+                   "0000:01:00.0", "") "</cpu><cpu numaid=\"8\"/><cpu numaid=\"-1\" affinity=\"f0\">" GPU_ALONE(
+                   "0000:02:00.0", "") "</cpu></system>"),
+               check_nodes);
+}
+
 /* A GPU by its <gpu> alone, without a class: hwloc's form has nothing but classes to tell one by. */
 static void check_classless(const struct topo* topo) { assert_int_equal(topo->ngpus, 1); }
 
@@ -288,6 +352,7 @@ int main(void) {
       cmocka_unit_test(test_power8),
       cmocka_unit_test(test_hgx_h200),
       cmocka_unit_test(test_vm_without_gpu_elements),
+      cmocka_unit_test(test_unknown_stays_unknown),
       cmocka_unit_test(test_gpu_without_class),
       cmocka_unit_test(test_live),
       cmocka_unit_test(test_other_versions_of_hwloc),

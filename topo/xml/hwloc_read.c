@@ -20,6 +20,7 @@ struct hwloc_reader {
   int links_known; /* our own infos name the links: the matrix is not needed */
   char arch[24], vendor[24];
   int family, model;
+  char unnumbered[TOPO_MOST_NUMAS]; /* nodes whose number was made up */
   struct {
     enum type type;
     int device; /* the PCI device it is or is in; -1 */
@@ -201,6 +202,12 @@ static void start_osdev(struct hwloc_reader* reader, const char** attributes) {
   }
 }
 
+/* What one processor does not say is not known of it, whatever the one before said. */
+static void reset_cpu(struct hwloc_reader* reader) {
+  reader->vendor[0] = '\0';
+  reader->family = reader->model = -1;
+}
+
 static void start_object(struct hwloc_reader* reader, const char** attributes) {
   const int depth = reader->xml.depth;
   const char* text = xml_attribute(attributes, "type");
@@ -212,6 +219,7 @@ static void start_object(struct hwloc_reader* reader, const char** attributes) {
   const char* nodes = xml_attribute(attributes, "nodeset");
   reader->at[depth].type = type;
   if (nodes) reader->at[depth].numa = xml_only_bit(nodes);
+  if (type == TYPE_CPU) reset_cpu(reader);
   if (type == TYPE_NUMA) start_numa(reader, attributes);
   if (type == TYPE_CPU || type == TYPE_NUMA) named_add(reader, attributes, HWLOC_NAMED_CPU, -1);
   if (type == TYPE_PCI) start_pci(reader, attributes, strcmp(text, "Bridge") == 0);
@@ -266,6 +274,28 @@ static void cpu_info(struct hwloc_reader* reader, const char* name, const char* 
   if (strcmp(name, "CPUModelNumber") == 0) reader->model = (int)strtol(value, NULL, 10);
 }
 
+/* Our own note on where a host bridge is, which counts before its place in the tree. */
+static void node_info(struct hwloc_reader* reader, int depth, const char* value) {
+  const int device = reader->at[depth].device, number = number_behind(value, "");
+  if (number < 0 && strcmp(value, "unknown") != 0) {
+    xml_find(&reader->xml, "xml.value", "%s=\"%.40s\" is not a NUMA node: it is left out", TOPO_NODE_INFO, value);
+    return;
+  }
+  reader->at[depth].numa = number;
+  if (device >= 0) reader->xml.builder.topo->devices[device].numa = number;
+}
+
+/* Our own note on what was made up for hwloc. */
+static void unknown_info(struct hwloc_reader* reader, const char* value) {
+  struct topo* topo = reader->xml.builder.topo;
+  if (!topo->nnumas) return;
+  struct topo_numa* numa = &topo->numas[topo->nnumas - 1]; /* a node's infos stand before anything in it */
+  if (strstr(value, "number")) reader->unnumbered[topo->nnumas - 1] = 1;
+  if (!strstr(value, "processors")) return;
+  free(numa->cpus);
+  numa->cpus = NULL;
+}
+
 static void start_info(struct hwloc_reader* reader, const char** attributes) {
   const int parent = reader->xml.depth - 1, device = reader->at[parent].device;
   const struct topo* topo = reader->xml.builder.topo;
@@ -273,6 +303,8 @@ static void start_info(struct hwloc_reader* reader, const char** attributes) {
   if (!name || !value) return;
   if (reader->at[parent].type == TYPE_MACHINE) machine_info(reader, name, value);
   if (reader->at[parent].type == TYPE_CPU) cpu_info(reader, name, value);
+  if (reader->at[parent].type == TYPE_PCI && strcmp(name, TOPO_NODE_INFO) == 0) node_info(reader, parent, value);
+  if (reader->at[parent].type == TYPE_NUMA && strcmp(name, TOPO_UNKNOWN_INFO) == 0) unknown_info(reader, value);
   if (device >= 0 && topo->devices[device].kind == TOPO_DEVICE_GPU && topo->devices[device].index >= 0) {
     gpu_info(reader, topo->devices[device].index, name, value);
   }
@@ -323,12 +355,15 @@ static void resolve_numas(struct hwloc_reader* reader) {
     topo->devices[i].numa = found;
   }
   for (int g = 0; g < topo->ngpus; ++g) topo->gpus[g].numa = topo->devices[topo->gpus[g].device].numa;
-  for (int n = 0; n < topo->nnumas; ++n) TOPO_COPY(topo->numas[n].arch, reader->arch);
+  for (int n = 0; n < topo->nnumas; ++n) {
+    TOPO_COPY(topo->numas[n].arch, reader->arch);
+    if (reader->unnumbered[n]) topo->numas[n].id = -1;
+  }
 }
 
 static void begin(struct xml_reader* xml) {
   struct hwloc_reader* reader = (struct hwloc_reader*)xml;
-  reader->family = reader->model = -1;
+  reset_cpu(reader);
   reader->at[0].device = reader->at[0].numa = -1;
 }
 

@@ -61,6 +61,7 @@ static void start_cpu(struct nccl_reader* reader, const char** attributes) {
   if (at < 0) return;
   struct topo_numa* numa = &topo->numas[at];
   const char* affinity = xml_attribute(attributes, "affinity");
+  if (affinity && !affinity[0]) affinity = NULL; /* NCCL has found none to write */
   numa->cpus = xml_processors(&reader->xml, affinity);
   if (affinity && !numa->cpus) {
     xml_find(&reader->xml, "xml.value", "affinity=\"%.40s\" is not a set of processors: it is left out", affinity);
@@ -158,6 +159,7 @@ static void start_pci(struct nccl_reader* reader, const char** attributes) {
   }
   device->link_speed = link_speed_of(reader, attributes);
   device->link_width = integer_fact(reader, attributes, "link_width", 0, 64);
+  if (device->link_width.value == 0) device->link_width = topo_unknown(reader->xml.source); /* NCCL could not read it */
   read_pci_class(reader, at, (uint32_t)class_id, (uint16_t)vendor);
 }
 
