@@ -326,6 +326,35 @@ static void test_visible(void** state) {
   expect_bad(check_gpu_visible, CHECK_WARN, "4 GPUs: NVML shows 4, CUDA 1; CUDA_VISIBLE_DEVICES=2 (environment)");
 }
 
+/* A program built without CUDA has not asked it, so it says nothing of what CUDA shows. */
+static void test_visible_without_cuda(void** state) {
+  char text[] = "this program was built without CUDA";
+  struct topo_finding finding = {.id = "cuda.open", .state = TOPO_NOT_OBSERVABLE, .text = text};
+  (void)state;
+  topo->cuda_runtime = topo->cuda_driver = none;
+  for (int i = 0; i < GPUS; i++) topo->gpus[i].cuda = none;
+  topo->findings = &finding;
+  topo->nfindings = 1;
+  const struct check visible = run(check_gpu_visible), version = run(check_cuda_version);
+  topo->findings = NULL;
+  topo->nfindings = 0;
+  assert_int_equal(visible.status, CHECK_NOT_OBSERVABLE);
+  assert_string_equal(visible.evidence, "4 GPUs: NVML shows 4; this program was built without CUDA");
+  assert_int_equal(version.status, CHECK_NOT_OBSERVABLE);
+  assert_string_equal(version.evidence, text);
+}
+
+/* Set to nothing it hides every GPU, as -1 does. */
+static void test_visible_none(void** state) {
+  (void)state;
+  set("CUDA_VISIBLE_DEVICES", "");
+  for (int i = 0; i < GPUS; i++) topo->gpus[i].cuda = none;
+  expect_bad(check_gpu_visible, CHECK_WARN, "4 GPUs: NVML shows 4, CUDA 0; CUDA_VISIBLE_DEVICES= (environment)");
+  host.nsettings = 0;
+  set("CUDA_VISIBLE_DEVICES", "-1");
+  expect_bad(check_gpu_visible, CHECK_WARN, "CUDA 0; CUDA_VISIBLE_DEVICES=-1 (environment)");
+}
+
 static void test_versions(void** state) {
   (void)state;
   topo->cuda_driver = known(12080);
@@ -424,6 +453,8 @@ int main(void) {
                                      TEST(test_some_shown),
                                      TEST(test_order),
                                      TEST(test_visible),
+                                     TEST(test_visible_without_cuda),
+                                     TEST(test_visible_none),
                                      TEST(test_versions),
                                      TEST(test_pcie),
                                      TEST(test_affinity),

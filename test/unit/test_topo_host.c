@@ -189,6 +189,13 @@ static void test_settings(void** state) {
   assert_string_equal(host_setting_get(&host, "NCCL_HOSTID", NULL), "redacted");
   assert_string_equal(host_setting_get(&host, "CUDA_VISIBLE_DEVICES", NULL), "GPU-xxxxxxxx-xxxx,1");
   host_free(&host);
+  setenv("NCCL_SOCKET_IFNAME", "", 1); /* as if not set, which what CUDA takes for a list is not */
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  host = read_host();
+  assert_null(host_setting_get(&host, "NCCL_SOCKET_IFNAME", NULL));
+  assert_non_null(host_setting_get(&host, "CUDA_VISIBLE_DEVICES", NULL));
+  assert_string_equal(host_setting_get(&host, "CUDA_VISIBLE_DEVICES", NULL), "");
+  host_free(&host);
   setenv("NCCL_CONF_FILE", "/no/such/file", 1);
   host = read_host();
   assert_string_equal(host.conf_error, "/no/such/file: No such file or directory");

@@ -14,6 +14,12 @@ static const char* finding_text(const struct check_input* in, const char* id, co
   return finding != NULL ? finding->text : otherwise;
 }
 
+/* A program that was built without CUDA knows nothing of what CUDA would say. */
+static int cuda_was_asked(const struct check_input* in) { return in->topo->cuda_runtime.state == TOPO_OK; }
+static const char* cuda_not_asked(const struct check_input* in) {
+  return finding_text(in, "cuda.open", "CUDA was not asked");
+}
+
 void check_driver_version(const struct check_input* in, struct check* check) {
   if (in->topo->driver[0] != '\0') {
     check_say(check, CHECK_OK, "nvmlSystemGetDriverVersion: %s", in->topo->driver);
@@ -34,7 +40,8 @@ void check_cuda_version(const struct check_input* in, struct check* check) {
   char have[16], need[16];
   if (check_needs_live(in, check)) return;
   if (driver->state != TOPO_OK || driver->value == 0) { /* 0: there is no driver */
-    check_say(check, CHECK_NOT_OBSERVABLE, "CUDA does not say which version the driver is of");
+    check_say(check, CHECK_NOT_OBSERVABLE, "%s",
+              cuda_was_asked(in) ? "CUDA does not say which version the driver is of" : cuda_not_asked(in));
     return;
   }
   text_cuda_version(have, sizeof(have), driver->value);
@@ -88,14 +95,22 @@ void check_gpu_visible(const struct check_input* in, struct check* check) {
               in->topo->ngpus == 1 ? "" : "s");
     return;
   }
-  check_say(check, CHECK_OK, "%d GPU%s: NVML shows %d, CUDA %d", in->topo->ngpus, in->topo->ngpus == 1 ? "" : "s",
-            in_nvml, in_cuda);
-  if (visible != NULL) check_say(check, CHECK_OK, "; CUDA_VISIBLE_DEVICES=%s (%s)", visible, where);
-  if (hidden != NULL) check_say(check, CHECK_OK, "; %s", hidden->text);
+  check_say(check, CHECK_OK, "%d GPU%s: NVML shows %d", in->topo->ngpus, in->topo->ngpus == 1 ? "" : "s", in_nvml);
+  if (cuda_was_asked(in)) {
+    check_say(check, CHECK_OK, ", CUDA %d", in_cuda);
+  } else {
+    check_say(check, CHECK_NOT_OBSERVABLE, "; %s", cuda_not_asked(in));
+  }
+  if (visible != NULL) check_say(check, check->status, "; CUDA_VISIBLE_DEVICES=%s (%s)", visible, where);
+  if (hidden != NULL) check_say(check, check->status, "; %s", hidden->text);
   if (in->topo->ngpus == 0) {
     check->status = CHECK_NOT_OBSERVABLE;
     check_mean(check, "There is no GPU, or this container was not given one.");
     check_mend(check, "nvidia-smi -L; in a container: docker run --gpus all ...");
+  } else if (visible != NULL && (visible[0] == '\0' || visible[0] == '-')) {
+    check->status = CHECK_WARN;
+    check_mean(check, "CUDA_VISIBLE_DEVICES hides every GPU from CUDA.");
+    check_mend(check, "unset CUDA_VISIBLE_DEVICES");
   } else if (in_cuda == 1 && in->topo->ngpus > 1) {
     check->status = CHECK_WARN;
     check_mean(check,

@@ -57,10 +57,13 @@ static int setting_wanted(const char* name) {
          strcmp(name, "CUDA_VISIBLE_DEVICES") == 0 || strcmp(name, "CUDA_DEVICE_ORDER") == 0;
 }
 
+/* To CUDA a list of nothing is one, that hides every GPU. */
+static int counts_when_empty(const char* name) { return strcmp(name, "CUDA_VISIBLE_DEVICES") == 0; }
+
 static arfusionResult_t setting_take(void* arg, const char* name, const char* value, const char* where) {
   struct host* host = arg;
-  if (!setting_wanted(name) || value == NULL || value[0] == '\0' || host->nsettings == MOST_SETTINGS ||
-      host_setting_get(host, name, NULL) != NULL) {
+  if (!setting_wanted(name) || value == NULL || (value[0] == '\0' && !counts_when_empty(name)) ||
+      host->nsettings == MOST_SETTINGS || host_setting_get(host, name, NULL) != NULL) {
     return arfusionSuccess;
   }
   struct host_setting* grown = realloc(host->settings, (size_t)(host->nsettings + 1) * sizeof(*grown));
