@@ -26,6 +26,9 @@ typedef int (*reader)(const char* data, size_t bytes, const char* name, struct t
 #define MATRIX(n, text) \
   "<topology version=\"2.0\"><distances2 name=\"NVLinkBandwidth\" nbobjs=\"" n "\">" text "</distances2></topology>"
 
+#define NUMA(cpus, nodes, family)                                                                 \
+  "<object type=\"NUMANode\" os_index=\"0\" cpuset=\"" cpus "\" nodeset=\"" nodes "\"/><object type=\"Package\">\n" \
+  "<info name=\"CPUFamilyNumber\" value=\"" family "\"/></object>"
 #define HWLOC_GPU(more) \
   "<object type=\"PCIDev\" " more "pci_busid=\"0000:01:00.0\" pci_type=\"0302 [10de:2335] [10de:18be] a1\"/>"
 #define HWLOC_MATRIX(n, indexes, values)                                                                           \
@@ -166,6 +169,14 @@ static const struct odd odd_cases[] = {
     {topo_read_nccl_xml_buffer, CPU "<pci busid=\"0000:01:00.0\" link_speed=\"fast\"/>" END_CPU, "xml.value", 1,
      "link_speed=\"fast\"", 0},
     {topo_read_nccl_xml_buffer, "<system><cpu affinity=\"xyz\"/></system>", "xml.value", 1, "affinity=\"xyz\"", 0},
+    {topo_read_hwloc_xml_buffer, "<topology>" NUMA("junk", "0x1", "6") "</topology>", "xml.value", 1,
+     "cpuset=\"junk\"", 0},
+    {topo_read_hwloc_xml_buffer, "<topology>" NUMA(",0x1", "0x1", "6") "</topology>", "xml.value", 1,
+     "cpuset=\",0x1\"", 0},
+    {topo_read_hwloc_xml_buffer, "<topology>" NUMA("0x1", "0x1;", "6") "</topology>", "xml.value", 1,
+     "nodeset=\"0x1;\"", 0},
+    {topo_read_hwloc_xml_buffer, "<topology>" NUMA("0x1", "0x1", "6th") "</topology>", "xml.value", 2,
+     "CPUFamilyNumber=\"6th\"", 0},
     {topo_read_hwloc_xml_buffer, "<topology>" HWLOC_GPU("") "\n" HWLOC_GPU("") "</topology>", "xml.duplicate", 2,
      "0000:01:00.0 stands here again", 1},
     {topo_read_hwloc_xml_buffer, HWLOC_MATRIX("1", "7", "25000"), "nvlink.self", 0, "to itself", 1},
@@ -194,6 +205,18 @@ static void test_findings(void** state) {
     }
     topo_free(topo);
   }
+}
+
+/* hwloc's sets without an end are sets: of a machine of which no node is known. */
+static void test_infinite_sets(void** state) {
+  static const char text[] = "<topology>" NUMA("0xf...f", "0xf...f,0xfffffffe", "6") "</topology>";
+  struct topo* topo = NULL;
+  struct topo_error error;
+  (void)state;
+  assert_int_equal(topo_read_hwloc_xml_buffer(text, sizeof text - 1, "infinite.xml", &topo, &error), 0);
+  assert_int_equal(topo->nfindings, 0);
+  assert_null(topo->numas[0].cpus);
+  topo_free(topo);
 }
 
 /* What is left out does not count: no GPU has a link here. */
@@ -291,7 +314,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nccl_errors),     cmocka_unit_test(test_hwloc_errors), cmocka_unit_test(test_deep_and_huge),
       cmocka_unit_test(test_no_file),         cmocka_unit_test(test_findings),     cmocka_unit_test(test_left_out),
-      cmocka_unit_test(test_hidden_switches), cmocka_unit_test(test_300_gpus),     cmocka_unit_test(test_too_many_gpus),
+      cmocka_unit_test(test_infinite_sets),   cmocka_unit_test(test_hidden_switches), cmocka_unit_test(test_300_gpus),
+      cmocka_unit_test(test_too_many_gpus),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

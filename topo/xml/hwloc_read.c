@@ -81,7 +81,7 @@ static void start_numa(struct hwloc_reader* reader, const char** attributes) {
   const int at = topo_add_numa(&reader->xml.builder, (int)id, reader->xml.source);
   if (at < 0) return;
   struct topo_numa* numa = &topo->numas[at];
-  numa->cpus = xml_processors(&reader->xml, xml_attribute(attributes, "cpuset"));
+  numa->cpus = xml_set(&reader->xml, attributes, "cpuset");
   TOPO_COPY(numa->vendor, reader->vendor);
   numa->family = reader->family;
   numa->model = reader->model;
@@ -216,9 +216,10 @@ static void start_object(struct hwloc_reader* reader, const char** attributes) {
     return;
   }
   const enum type type = type_of(text);
-  const char* nodes = xml_attribute(attributes, "nodeset");
   reader->at[depth].type = type;
-  if (nodes) reader->at[depth].numa = xml_only_bit(nodes);
+  if (xml_attribute(attributes, "nodeset")) {
+    reader->at[depth].numa = xml_only_bit(&reader->xml, attributes, "nodeset");
+  }
   if (type == TYPE_CPU) reset_cpu(reader);
   if (type == TYPE_NUMA) start_numa(reader, attributes);
   if (type == TYPE_CPU || type == TYPE_NUMA) named_add(reader, attributes, HWLOC_NAMED_CPU, -1);
@@ -268,10 +269,17 @@ static void machine_info(struct hwloc_reader* reader, const char* name, const ch
   if (strcmp(name, "hwlocVersion") == 0) TOPO_COPY(topo->hwloc, value);
 }
 
+static void cpu_number(struct hwloc_reader* reader, const char* name, const char* value, int* number) {
+  *number = number_behind(value, "");
+  if (*number < 0) {
+    xml_find(&reader->xml, "xml.value", "%s=\"%.40s\" is not a number of up to 5 digits: it is left out", name, value);
+  }
+}
+
 static void cpu_info(struct hwloc_reader* reader, const char* name, const char* value) {
   if (strcmp(name, "CPUVendor") == 0) TOPO_COPY(reader->vendor, value);
-  if (strcmp(name, "CPUFamilyNumber") == 0) reader->family = (int)strtol(value, NULL, 10);
-  if (strcmp(name, "CPUModelNumber") == 0) reader->model = (int)strtol(value, NULL, 10);
+  if (strcmp(name, "CPUFamilyNumber") == 0) cpu_number(reader, name, value, &reader->family);
+  if (strcmp(name, "CPUModelNumber") == 0) cpu_number(reader, name, value, &reader->model);
 }
 
 /* Our own note on where a host bridge is, which counts before its place in the tree. */

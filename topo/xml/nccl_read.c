@@ -60,12 +60,7 @@ static void start_cpu(struct nccl_reader* reader, const char** attributes) {
   place(reader, PLACE_CPU, at);
   if (at < 0) return;
   struct topo_numa* numa = &topo->numas[at];
-  const char* affinity = xml_attribute(attributes, "affinity");
-  if (affinity && !affinity[0]) affinity = NULL; /* NCCL has found none to write */
-  numa->cpus = xml_processors(&reader->xml, affinity);
-  if (affinity && !numa->cpus) {
-    xml_find(&reader->xml, "xml.value", "affinity=\"%.40s\" is not a set of processors: it is left out", affinity);
-  }
+  numa->cpus = xml_set(&reader->xml, attributes, "affinity"); /* NCCL writes it empty where it found none */
   TOPO_COPY(numa->arch, xml_attribute(attributes, "arch"));
   TOPO_COPY(numa->vendor, xml_attribute(attributes, "vendor"));
   if (!xml_integer(&reader->xml, attributes, "familyid", -1, 1 << 30, &value)) numa->family = (int)value;

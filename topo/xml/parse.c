@@ -195,7 +195,7 @@ int xml_integer(struct xml_reader* reader, const char** attributes, const char* 
 
 enum { MOST_PROCESSORS = 1 << 16 };
 
-/* Fills in bits, the lowest first; -1 for what is not a set or is infinite. */
+/* Fills in bits, the lowest first; -1 for what is not a finite set. */
 static int set_parse(const char* text, unsigned char bits[MOST_PROCESSORS / 8]) {
   memset(bits, 0, MOST_PROCESSORS / 8);
   const char* end = text + strlen(text);
@@ -221,18 +221,27 @@ static int set_parse(const char* text, unsigned char bits[MOST_PROCESSORS / 8]) 
   return -1; /* it began with a comma */
 }
 
-char* xml_processors(struct xml_reader* reader, const char* text) {
+static int set_of(struct xml_reader* reader, const char** attributes, const char* name,
+                  unsigned char bits[MOST_PROCESSORS / 8]) {
+  const char* text = xml_attribute(attributes, name);
+  if (!text || !text[0] || strncmp(text, "0xf...f", 7) == 0) return -1;
+  if (!set_parse(text, bits)) return 0;
+  xml_find(reader, "xml.value", "%s=\"%.40s\" is not a set in hexadecimal: it is left out", name, text);
+  return -1;
+}
+
+char* xml_set(struct xml_reader* reader, const char** attributes, const char* name) {
   unsigned char bits[MOST_PROCESSORS / 8];
-  if (!text || set_parse(text, bits)) return NULL;
+  if (set_of(reader, attributes, name, bits)) return NULL;
   char* list = topo_list_of_bits(bits, sizeof bits);
   if (!list) reader->builder.out_of_memory = 1;
   return list;
 }
 
-int xml_only_bit(const char* text) {
+int xml_only_bit(struct xml_reader* reader, const char** attributes, const char* name) {
   unsigned char bits[MOST_PROCESSORS / 8];
   int only = -1;
-  if (!text || set_parse(text, bits)) return -1;
+  if (set_of(reader, attributes, name, bits)) return -1;
   for (int i = 0; i < MOST_PROCESSORS; ++i) {
     if (!bits[i / 8]) {
       i |= 7;

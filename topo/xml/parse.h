@@ -63,11 +63,11 @@ const char* xml_attribute(const char** attributes, const char* name);
 int xml_integer(struct xml_reader* reader, const char** attributes, const char* name, int64_t min, int64_t max,
                 int64_t* value);
 
-/* A set of processors, 32-bit words with the highest first ("0x00000303,,0x1", "ffff,ff000000"), as "0-3,8". NULL for
- * what is not one, or is infinite; out of memory is remembered. */
-char* xml_processors(struct xml_reader* reader, const char* text);
+/* A set, 32-bit words with the highest first ("0x00000303,,0x1", "ffff,ff000000"), as "0-3,8". NULL where there is
+ * none, or an infinite one of hwloc's; what is not a set is a finding, too. Out of memory is remembered. */
+char* xml_set(struct xml_reader* reader, const char** attributes, const char* name);
 
 /* The lowest bit of such a set if it is the only one; else -1. */
-int xml_only_bit(const char* text);
+int xml_only_bit(struct xml_reader* reader, const char** attributes, const char* name);
 
 #endif
