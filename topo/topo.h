@@ -170,7 +170,7 @@ struct topo_pair {
 
 /* Something about the model that a person should see: a file that contradicts itself, an NVML that did not answer. */
 struct topo_finding {
-  /* Stable: "xml.value", "xml.element", "xml.duplicate", "nvlink.self", "nvlink.target", "nvlink.count",
+  /* Stable: "xml.value", "xml.element", "xml.duplicate", "xml.hosts", "nvlink.self", "nvlink.target", "nvlink.count",
    * "nvlink.lopsided", "hwloc.open", "nvml.open", "nvml.call", "cuda.open", "cuda.call", "gpu.hidden". */
   const char* id;
   enum topo_state state; /* FAIL, or NOT_OBSERVABLE: something could not be learnt */

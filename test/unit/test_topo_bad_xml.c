@@ -207,6 +207,40 @@ static void test_findings(void** state) {
   }
 }
 
+/* What NCCL dumps where NVLink joins hosts has all of them in it, with the same bus ids. One is shown, and it is said
+ * which; nothing of the others counts. */
+static void test_two_hosts(void** state) {
+#define HOST(hash, numa, id)                                                                          \
+  "<cpu host_hash=\"" hash "\" numaid=\"" numa "\">" GPU(id, LINK("0000:02:00.0", "4"))                \
+      "<nic><net name=\"eth0\"/></nic></cpu>\n"
+  static const char text[] =
+      "<system>\n" HOST("0xfedcba9876543210", "0", "0000:01:00.0") HOST("0x2", "0", "0000:01:00.0")
+      HOST("0xFEDCBA9876543210", "1", "0000:02:00.0") HOST("0x2", "1", "0000:02:00.0")
+      HOST("0x3", "0", "0000:01:00.0") "<cpu host_hash=\"0x1z\" numaid=\"2\"/></system>";
+  struct topo* topo = NULL;
+  struct topo_error error;
+  (void)state;
+  assert_int_equal(topo_read_nccl_xml_buffer(text, sizeof text - 1, "hosts.xml", &topo, &error), 0);
+  assert_int_equal(topo->ngpus, 2);
+  assert_int_equal(topo->nnics, 2);
+  assert_int_equal(topo->nnumas, 3);
+  assert_int_equal(topo->numas[topo->gpus[1].numa].id, 1);
+  assert_string_equal(topo->findings[0].id, "xml.hosts");
+  assert_int_equal(topo->findings[0].state, TOPO_NOT_OBSERVABLE);
+  assert_int_equal(topo->findings[0].line, 4);
+  assert_string_equal(topo->findings[0].text,
+                      "the file holds several hosts: the first, from line 2 on, is shown; the one from line 4 on, with "
+                      "another host_hash, and any more are left out");
+  int hosts = 0, values = 0;
+  for (int i = 0; i < topo->nfindings; ++i) {
+    hosts += strcmp(topo->findings[i].id, "xml.hosts") == 0;
+    values += strcmp(topo->findings[i].id, "xml.value") == 0;
+  }
+  assert_int_equal(hosts, 1);
+  assert_int_equal(values, 1); /* 0x1z */
+  topo_free(topo);
+}
+
 /* hwloc's sets without an end are sets: of a machine of which no node is known. */
 static void test_infinite_sets(void** state) {
   static const char text[] = "<topology>" NUMA("0xf...f", "0xf...f,0xfffffffe", "6") "</topology>";
@@ -312,9 +346,11 @@ static void test_too_many_gpus(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_nccl_errors),     cmocka_unit_test(test_hwloc_errors), cmocka_unit_test(test_deep_and_huge),
-      cmocka_unit_test(test_no_file),         cmocka_unit_test(test_findings),     cmocka_unit_test(test_left_out),
-      cmocka_unit_test(test_infinite_sets),   cmocka_unit_test(test_hidden_switches), cmocka_unit_test(test_300_gpus),
+      cmocka_unit_test(test_nccl_errors),   cmocka_unit_test(test_hwloc_errors),
+      cmocka_unit_test(test_deep_and_huge), cmocka_unit_test(test_no_file),
+      cmocka_unit_test(test_findings),      cmocka_unit_test(test_left_out),
+      cmocka_unit_test(test_two_hosts),     cmocka_unit_test(test_infinite_sets),
+      cmocka_unit_test(test_hidden_switches), cmocka_unit_test(test_300_gpus),
       cmocka_unit_test(test_too_many_gpus),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

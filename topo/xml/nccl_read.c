@@ -3,6 +3,7 @@
  * nccl_read.c: NCCL's topology XML, as NCCL_TOPO_DUMP_FILE writes it and as people write it by hand. What
  * contradicts itself is a finding and left out; what is no topology at all is an error.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "topo/xml/parse.h"
@@ -13,6 +14,9 @@ enum { CLASS_SWITCH = 0x068000, CLASS_POWER_CPU = 0x068001 };
 
 struct nccl_reader {
   struct xml_reader xml; /* first */
+  uint64_t host;         /* host_hash of the first <cpu> that has one */
+  int host_line;         /* where that is; 0: none yet */
+  int hosts_told;        /* that there are others */
   struct {
     enum place place;
     int index; /* numa, device, GPU; of a NIC its device, -1: none */
@@ -44,9 +48,37 @@ static void start_system(struct nccl_reader* reader, const char** attributes) {
   place(reader, PLACE_SYSTEM, -1);
 }
 
+/* Dumps of hosts that NVLink joins hold all of them, and their bus ids are the same. The hash itself stays out of what
+ * is said: it names a host. */
+static int is_other_host(struct nccl_reader* reader, const char** attributes) {
+  const char* text = xml_attribute(attributes, "host_hash");
+  const int line = xml_line(&reader->xml);
+  char* end;
+  if (!text) return 0;
+  const uint64_t host = strtoull(text, &end, 16);
+  if (end == text || *end != '\0') {
+    xml_find(&reader->xml, "xml.value", "host_hash is not a number in hexadecimal: it is left out");
+    return 0;
+  }
+  if (!reader->host_line) {
+    reader->host = host;
+    reader->host_line = line;
+  }
+  if (host == reader->host) return 0;
+  if (!reader->hosts_told++) {
+    topo_find(&reader->xml.builder, "xml.hosts", TOPO_NOT_OBSERVABLE, line, "cpu",
+              "the file holds several hosts: the first, from line %d on, is shown; the one from line %d on, with "
+              "another host_hash, and any more are left out",
+              reader->host_line, line);
+  }
+  return 1;
+}
+
 static void start_cpu(struct nccl_reader* reader, const char** attributes) {
   struct topo* topo = reader->xml.builder.topo;
   int64_t id = -1, value;
+  place(reader, PLACE_SKIP, -1);
+  if (is_other_host(reader, attributes)) return;
   if (topo->nnumas >= TOPO_MOST_NUMAS) {
     xml_fail(&reader->xml, "more than %d NUMA nodes", TOPO_MOST_NUMAS);
     return;
