@@ -73,9 +73,6 @@ int topo_bus_id_hidden(const char* bus_id);
 /* MT/s from "32.0 GT/s PCIe", as the system writes it; 0 if it is something else. */
 int topo_link_speed_parse(const char* text);
 
-/* Whether numas[numa] is a place: its number or its processors are known. What is at another is somewhere. */
-int topo_numa_known(const struct topo* topo, int numa);
-
 /* The device with this bus id, in key form; -1. */
 int topo_device_find(const struct topo* topo, const char* bus_id);
 int topo_switch_find(const struct topo* topo, const char* bus_id);

@@ -270,6 +270,9 @@ const char* topo_source(const struct topo* topo, uint16_t source);
 /* Index of a GPU by bus id (4 or 8 digits of domain, any case); -1: none. */
 int topo_gpu_by_bus_id(const struct topo* topo, const char* bus_id);
 
+/* Whether numas[numa] is a place: its number or its processors are known. What is at another is somewhere. */
+int topo_numa_known(const struct topo* topo, int numa);
+
 /* Whether a NUMA node has a processor; 0 also if it is not observable. */
 int topo_numa_has_cpu(const struct topo_numa* numa, int cpu);
 

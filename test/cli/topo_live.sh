@@ -41,10 +41,11 @@ expect 0 "" --json -- '"nvml_index": \{"state": "OK", "value": 1,' '"cell": "NV1
   '"p2p_write": \{"state": "OK", "source": "nvmlDeviceGetP2PStatus"\}'
 expect 0 "" export --format dot --json -- '"content": "graph'
 # NVML's GPUs are not in the PCI tree here: where they are is not known, and what is written of them says no more.
+nodes=$("$B/arfusion-topo" | sed -n 's/.*, \([0-9]* NUMA nodes*\)$/\1/p')
 for format in nccl hwloc; do
   expect 0 "" export -f $format-xml -o "$scratch/$format.xml" --
   expect 0 "" --$format-xml "$scratch/$format.xml" -- \
-    '^GPU0     X       NV18   \?  *\?$' '^GPU1     NV18    X      \?  *\?$'
+    '^GPU0     X       NV18   \?  *\?$' '^GPU1     NV18    X      \?  *\?$' "^Machine:.*, $nodes\$"
   expect 0 "" --json --$format-xml "$scratch/$format.xml" -- \
     '"bus_id": "0000:00:06.0", .*"numa": null' '"from": "0000:00:06.0", .*"pcie": null'
 done

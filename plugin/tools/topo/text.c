@@ -51,6 +51,8 @@ void text_cuda_version(char* text, size_t bytes, int version) {
 
 static void source_line(const struct topo* topo) {
   char text[640] = "", version[16];
+  int nodes = 0;
+  for (int i = 0; i < topo->nnumas; i++) nodes += topo_numa_known(topo, i);
   if (topo->origin == TOPO_FROM_LIVE) {
     tool_append(text, sizeof(text), "this machine%s%s", topo->host[0] != '\0' ? " " : "", topo->host);
   } else {
@@ -63,7 +65,7 @@ static void source_line(const struct topo* topo) {
     tool_append(text, sizeof(text), ", CUDA %s", version);
   }
   tool_append(text, sizeof(text), ", %d GPU%s, %d NVSwitch%s, %d NUMA node%s", topo->ngpus, topo->ngpus == 1 ? "" : "s",
-              topo->nswitches, topo->nswitches == 1 ? "" : "es", topo->nnumas, topo->nnumas == 1 ? "" : "s");
+              topo->nswitches, topo->nswitches == 1 ? "" : "es", nodes, nodes == 1 ? "" : "s");
   text_wrapped("Machine: ", 9, text);
 }
 
