@@ -34,10 +34,11 @@ static size_t lane_offset(int lane) {
 
 struct link_memory* link_memory_map(int fd, int nlanes) {
   struct link_memory* memory;
+  const int seals = fcntl(fd, F_GET_SEALS); /* -1: a file that knows none */
   struct stat status;
 
   if (fstat(fd, &status) != 0) return NULL;
-  if ((fcntl(fd, F_GET_SEALS) & SEALS) != SEALS || (size_t)status.st_size != lane_offset(nlanes)) {
+  if (seals < 0 || (seals & SEALS) != SEALS || (size_t)status.st_size != lane_offset(nlanes)) {
     errno = EBADMSG;
     return NULL;
   }

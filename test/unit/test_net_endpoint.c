@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "plugin/core/log.h"
@@ -251,6 +252,20 @@ static void test_strangers(void** state) {
   }
 }
 
+/* Of the right size, on a file system that knows no seals: who has it can make it smaller. */
+static int plain_file(void) {
+  char path[] = "/var/tmp/arfusion-XXXXXX";
+  struct stat status;
+  int right = -1, fd = mkstemp(path);
+  assert_true(fd >= 0);
+  unlink(path);
+  link_memory_unmap(link_memory_create(2, &right));
+  assert_int_equal(fstat(right, &status), 0);
+  assert_int_equal(ftruncate(fd, status.st_size), 0);
+  close(right);
+  return fd;
+}
+
 /* A descriptor that is not what it should be: the answer says to come over TCP, nothing is mapped. */
 static void test_wrong_memory(void** state) {
   struct meeting meeting = meet(&memory);
@@ -259,7 +274,7 @@ static void test_wrong_memory(void** state) {
   (void)state;
   memcpy(&handle, meeting.handle, sizeof handle);
   hello.secret = handle.secret[0];
-  for (int kind = 0; kind < 3; kind++) {
+  for (int kind = 0; kind < 4; kind++) {
     struct endpoint_answer answer = {0};
     struct link* link;
     size_t got = 0;
@@ -268,6 +283,7 @@ static void test_wrong_memory(void** state) {
     int wrong = kind == 0 ? memfd_create("unsealed", MFD_ALLOW_SEALING) : kind == 1 ? open("/dev/null", O_RDWR) : -1;
     if (kind == 0) assert_int_equal(ftruncate(wrong, 64 << 20), 0);
     if (kind == 2) link_memory_unmap(link_memory_create(3, &wrong)); /* of more lanes than were agreed */
+    if (kind == 3) wrong = plain_file();
     assert_int_equal(net_send_fd(fd, &hello, sizeof hello, wrong), 0);
     while (got < sizeof answer && support_now() < limit) {
       assert_int_equal(listener_accept(meeting.listener, &link, NULL), arfusionSuccess);
