@@ -6,20 +6,18 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "plugin/core/log.h"
+#include "plugin/net/linger.h"
 #include "plugin/net/link_internal.h"
 #include "plugin/net/link_memory.h"
 
 #define LINK_PART_ALIGN 4096u
-#define LINK_LINGER NET_SECOND
 #define LINK_GONE "the other end has closed the connection or ended"
 
 struct link* link_create(const struct link_parts* parts) {
@@ -54,25 +52,6 @@ static void link_shut(struct link* link) {
   for (int i = 0; i < link->nfds; i++) shutdown(link->fds[i], SHUT_RDWR);
 }
 
-/* A socket that is closed with unread bytes resets the connection, and with it what the peer has not read yet. */
-static void link_drain(struct link* link) {
-  char scrap[4096];
-  while (recv(link->fds[0], scrap, sizeof(scrap), MSG_DONTWAIT) > 0) continue;
-}
-
-/* Until the peer's kernel has all that was sent: a posting that came to a closed socket would reset the connection, and
- * with it what is still queued here. A peer that reads nothing is not waited for any longer. */
-static void link_linger(struct link* link) {
-  const int64_t deadline = net_now() + LINK_LINGER;
-  int queued = 0;
-
-  for (;;) {
-    link_drain(link);
-    if (ioctl(link->fds[0], SIOCOUTQ, &queued) != 0 || queued == 0 || net_now() >= deadline) return;
-    net_sleep(NET_MILLISECOND / 10);
-  }
-}
-
 void link_close(struct link* link) {
   int unfinished = link->failed != arfusionSuccess;
 
@@ -80,9 +59,12 @@ void link_close(struct link* link) {
   /* What has been sent for good must still arrive, so only unfinished requests are worth ending the hard way. */
   if (unfinished) link_shut(link);
   for (int i = 0; i < link->nlanes; i++) lane_destroy(&link->lanes[i]);
-  if (link->sending && !unfinished && !link->gone && link->memory == NULL) link_linger(link);
-  if (link->sending) link_drain(link);
-  for (int i = 0; i < link->nfds; i++) close(link->fds[i]);
+  for (int i = 1; i < link->nfds; i++) close(link->fds[i]); /* a receiver sends nothing there, so these need no time */
+  if (link->sending) {
+    linger_begin(link->fds[0]);
+  } else {
+    close(link->fds[0]);
+  }
   if (link->memory != NULL) link_memory_unmap(link->memory);
   free(link);
 }

@@ -47,7 +47,7 @@ void link_memory_unmap(struct link_memory* memory);
 /* NULL: out of memory. */
 struct link* link_create(const struct link_parts* parts);
 
-/* A sender whose messages are all sent waits up to a second for them to have come to the other host's kernel. */
+/* Of a sender whose messages are all sent, the control socket may linger (linger.h). */
 void link_close(struct link* link);
 
 /* *request is NULL if it cannot be done now. Memory must stay until link_test says that the request is done, and

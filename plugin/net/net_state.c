@@ -12,6 +12,7 @@
 
 #include "plugin/core/log.h"
 #include "plugin/core/settings.h"
+#include "plugin/net/linger.h"
 #include "plugin/net/nccl_net.h"
 
 #define LANES_LEAST 2
@@ -85,6 +86,7 @@ const struct net_state* net_state_begin(arfusionDebugLogger_t logger) {
 }
 
 void net_state_end(void) {
+  linger_end(); /* the process may end next, and the plugin may be unloaded */
   pthread_mutex_lock(&state_mutex);
   if (--state_hosts == 0) endpoint_connects_end();
   pthread_mutex_unlock(&state_mutex);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugin/net/linger.h"
 #include "test/unit/support.h"
 
 enum { TAGS = 5, MESSAGES_MOST = 8192 };
@@ -224,6 +225,7 @@ void support_checked_run(void** state) {
   int descriptors = support_descriptors();
   checked->test(state);
   endpoint_connects_end();
+  linger_end();
   assert_int_equal(support_descriptors(), descriptors);
   assert_int_equal(support_mappings("arfusion-net"), 0);
 }

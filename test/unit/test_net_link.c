@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "plugin/core/log.h"
+#include "plugin/net/linger.h"
 #include "test/unit/support.h"
 #include "test/unit/support_net.h"
 
@@ -276,6 +277,7 @@ static void sender_closes(const struct endpoint_options* options) {
 
 static void* close_link(void* link) {
   link_close(link);
+  linger_end();
   return NULL;
 }
 
@@ -303,6 +305,58 @@ static void test_closed_before_postings(void** state) {
     pthread_join(closing, NULL);
     link_close(pair.recv);
   }
+}
+
+/* Closing all of them, one after the other: how long it takes until no socket is left. */
+enum { PAIRS = 10 };
+static double close_senders(const struct support_pair* pairs) {
+  const double began = support_now();
+  for (int i = 0; i < PAIRS; i++) link_close(pairs[i].send);
+  linger_end();
+  return support_now() - began;
+}
+
+/* Where both ends have talked for a while, the receiver's kernel acknowledges what comes 40 ms later: senders wait for
+ * that once, not each. */
+static void test_closes_together(void** state) {
+  enum { ROUNDS = 30 };
+  struct support_pair pairs[PAIRS];
+  char data[8] = {0}, room[8];
+  (void)state;
+  for (int i = 0; i < PAIRS; i++) {
+    pairs[i] = make(&tcp, 0);
+    for (int j = 0; j < ROUNDS; j++) {
+      struct link_request* received = receive(pairs[i].recv, room, sizeof room, 0);
+      struct link_request* sent = send_now(pairs[i].send, data, sizeof data, 0);
+      assert_int_equal(wait_for(received), arfusionSuccess);
+      assert_int_equal(wait_for(sent), arfusionSuccess);
+    }
+  }
+  assert_true(close_senders(pairs) < 0.2);
+  for (int i = 0; i < PAIRS; i++) link_close(pairs[i].recv);
+}
+
+/* Much is on its way to receivers that read nothing, and are waited for once; or have closed, and are not. */
+static void closed_unread(int closed, double limit) {
+  enum { MESSAGES = LINK_POSTINGS, BYTES = 16384 };
+  static char data[BYTES], room[MESSAGES][BYTES];
+  struct support_pair pairs[PAIRS];
+  for (int i = 0; i < PAIRS; i++) {
+    pairs[i] = make(&tcp, 0);
+    for (int j = 0; j < MESSAGES; j++) receive(pairs[i].recv, room[j], BYTES, 0);
+    for (int j = 0; j < MESSAGES; j++) {
+      assert_int_equal(wait_for(send_now(pairs[i].send, data, BYTES, 0)), arfusionSuccess);
+    }
+    if (closed) link_close(pairs[i].recv);
+  }
+  assert_true(close_senders(pairs) < limit);
+  for (int i = 0; i < PAIRS && !closed; i++) link_close(pairs[i].recv);
+}
+
+static void test_closed_unread(void** state) {
+  (void)state;
+  closed_unread(0, 2);
+  closed_unread(1, 0.5);
 }
 
 /* A sender that has gone takes no more postings, and early messages go on being given away: that needs no memory. */
@@ -419,6 +473,8 @@ int main(void) {
       SUPPORT_CHECKED(test_too_long),
       SUPPORT_CHECKED(test_closed_by_the_other),
       SUPPORT_CHECKED(test_closed_before_postings),
+      SUPPORT_CHECKED(test_closes_together),
+      SUPPORT_CHECKED(test_closed_unread),
       SUPPORT_CHECKED(test_closed_before_padding),
       SUPPORT_CHECKED(test_postings_of_nobody),
       SUPPORT_CHECKED(test_closed_unfinished),
