@@ -147,6 +147,7 @@ static void gathering_end(struct gathering* gathering) {
   for (int i = 0; i <= LINK_LANES_MAX; i++) {
     if (gathering->parts.fds[i] >= 0) close(gathering->parts.fds[i]);
   }
+  if (gathering->parts.memory != NULL) link_memory_unmap(gathering->parts.memory);
   gathering->id = 0;
 }
 

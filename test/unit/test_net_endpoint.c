@@ -350,6 +350,30 @@ static void test_several(void** state) {
   }
 }
 
+/* A listener that closes has taken a connection that nobody has accepted: it keeps nothing of it. */
+static void test_closed_before_accepted(void** state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    struct meeting meeting = meet(both[i]);
+    char handles[2][ENDPOINT_HANDLE_BYTES];
+    struct link *send[2] = {0}, *recv = NULL;
+    double limit = support_now() + 20;
+    for (int j = 0; j < 2; j++) memcpy(handles[j], meeting.handle, sizeof handles[j]);
+    while ((!send[0] || !send[1]) && support_now() < limit) {
+      for (int j = 0; j < 2; j++) {
+        if (send[j]) continue;
+        assert_int_equal(endpoint_connect(handles[j], &meeting.interface, both[i], j, &send[j]), arfusionSuccess);
+      }
+      if (!recv) assert_int_equal(listener_accept(meeting.listener, &recv, NULL), arfusionSuccess);
+    }
+    assert_true(send[0] && send[1] && recv);
+    listener_close(meeting.listener);
+    link_close(send[0]);
+    link_close(send[1]);
+    link_close(recv);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_names),
@@ -361,6 +385,7 @@ int main(void) {
       SUPPORT_CHECKED(test_wrong_memory),
       SUPPORT_CHECKED(test_silent_strangers),
       SUPPORT_CHECKED(test_several),
+      SUPPORT_CHECKED(test_closed_before_accepted),
   };
   log_configure(support_logger, arfusionLogTrace);
   return cmocka_run_group_tests(tests, NULL, NULL);
