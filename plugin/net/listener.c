@@ -14,22 +14,23 @@
 #include "plugin/net/endpoint_internal.h"
 #include "plugin/net/nccl_net.h"
 
-#define ARRIVALS 128                   /* connections that have not said all yet */
+#define ARRIVALS 128 /* connections that have not said all yet */
 #define ARRIVAL_LIMIT (10 * NET_SECOND)
-#define GATHERINGS 64                  /* links, some of whose connections are here */
+#define ARRIVAL_LEAST NET_SECOND /* that each has, also where there are many */
 
 struct arrival {
   int fd, local; /* local: over the Unix socket */
-  int64_t deadline;
+  int64_t came;
   size_t got;
   struct endpoint_hello hello;
   int memory_fd; /* -1: none */
   char peer[LINK_NAME_BYTES];
 };
 
-/* The connections of one link. */
+/* The connections of one link. Who has shown the secret is not turned away, however many there are. */
 struct gathering {
-  uint64_t id; /* 0: free */
+  struct gathering* next;
+  uint64_t id;
   int rank, present;
   int64_t deadline;
   struct link_parts parts;
@@ -42,7 +43,7 @@ struct listener {
   int64_t timeout_s;
   int arrivals;
   struct arrival arrival[ARRIVALS];
-  struct gathering gathering[GATHERINGS];
+  struct gathering* gatherings; /* oldest first */
 };
 
 /* ---------------------------------------------------------------- listening */
@@ -143,12 +144,23 @@ arfusionResult_t listener_create(const struct interface* interface, const struct
 
 const struct interface* listener_interface(const struct listener* listener) { return listener->interface; }
 
-static void gathering_end(struct gathering* gathering) {
+/* Ends *at, the rest of which is the caller's. */
+static struct link_parts gathering_take(struct gathering** at) {
+  struct gathering* gathering = *at;
+  struct link_parts parts = gathering->parts;
+
+  *at = gathering->next;
+  free(gathering);
+  return parts;
+}
+
+static void gathering_end(struct gathering** at) {
+  struct link_parts parts = gathering_take(at);
+
   for (int i = 0; i <= LINK_LANES_MAX; i++) {
-    if (gathering->parts.fds[i] >= 0) close(gathering->parts.fds[i]);
+    if (parts.fds[i] >= 0) close(parts.fds[i]);
   }
-  if (gathering->parts.memory != NULL) link_memory_unmap(gathering->parts.memory);
-  gathering->id = 0;
+  if (parts.memory != NULL) link_memory_unmap(parts.memory);
 }
 
 void listener_close(struct listener* listener) {
@@ -156,9 +168,7 @@ void listener_close(struct listener* listener) {
     close(listener->arrival[i].fd);
     if (listener->arrival[i].memory_fd >= 0) close(listener->arrival[i].memory_fd);
   }
-  for (int i = 0; i < GATHERINGS; i++) {
-    if (listener->gathering[i].id != 0) gathering_end(&listener->gathering[i]);
-  }
+  while (listener->gatherings != NULL) gathering_end(&listener->gatherings);
   if (listener->local >= 0) close(listener->local);
   if (listener->tcp >= 0) close(listener->tcp);
   free(listener);
@@ -197,22 +207,6 @@ static void arrival_drop(struct listener* listener, int index, const char* why) 
   *arrival = listener->arrival[--listener->arrivals];
 }
 
-static void arrivals_take(struct listener* listener, int local) {
-  for (int i = 0; i < ARRIVALS; i++) { /* no more at once, so that strangers cannot keep this end busy */
-    struct arrival arrival = {.local = local, .memory_fd = -1, .deadline = net_now() + ARRIVAL_LIMIT};
-    arrival.fd = arrival_next(listener, local, arrival.peer);
-    if (arrival.fd < 0) return;
-    if (listener->arrivals == ARRIVALS) {
-      int oldest = 0;
-      for (int j = 1; j < ARRIVALS; j++) {
-        if (listener->arrival[j].deadline < listener->arrival[oldest].deadline) oldest = j;
-      }
-      arrival_drop(listener, oldest, "too many that have not said who they are");
-    }
-    listener->arrival[listener->arrivals++] = arrival;
-  }
-}
-
 /* 1: the hello is here. 0: not yet. -1: nothing will come. */
 static int hello_read(struct arrival* arrival) {
   unsigned char* to = (unsigned char*)&arrival->hello + arrival->got;
@@ -241,22 +235,20 @@ static const char* hello_wrong(const struct listener* listener, const struct arr
   return NULL;
 }
 
-static struct gathering* gathering_find(struct listener* listener, const struct arrival* arrival) {
-  struct gathering* free_one = NULL;
+/* Where the gathering of this arrival is, or NULL: out of memory for a new one. */
+static struct gathering** gathering_find(struct listener* listener, const struct arrival* arrival) {
+  struct gathering** at = &listener->gatherings;
 
-  for (int i = 0; i < GATHERINGS; i++) {
-    struct gathering* gathering = &listener->gathering[i];
-    if (gathering->id == arrival->hello.id) return gathering;
-    if (gathering->id == 0 && free_one == NULL) free_one = gathering;
-  }
-  if (free_one == NULL) return NULL;
-  memset(free_one, 0, sizeof(*free_one));
-  free_one->id = arrival->hello.id;
-  free_one->rank = arrival->hello.rank;
-  free_one->deadline = net_deadline(listener->timeout_s);
-  free_one->parts.nlanes = listener->handle.nlanes;
-  for (int i = 0; i <= LINK_LANES_MAX; i++) free_one->parts.fds[i] = -1;
-  return free_one;
+  while (*at != NULL && (*at)->id != arrival->hello.id) at = &(*at)->next;
+  if (*at != NULL) return at;
+  *at = calloc(1, sizeof(**at));
+  if (*at == NULL) return NULL;
+  (*at)->id = arrival->hello.id;
+  (*at)->rank = arrival->hello.rank;
+  (*at)->deadline = net_deadline(listener->timeout_s);
+  (*at)->parts.nlanes = listener->handle.nlanes;
+  for (int i = 0; i <= LINK_LANES_MAX; i++) (*at)->parts.fds[i] = -1;
+  return at;
 }
 
 static void answer_send(const struct listener* listener, int fd, enum endpoint_verdict verdict) {
@@ -267,15 +259,16 @@ static void answer_send(const struct listener* listener, int fd, enum endpoint_v
 
 /* A connection that has said who it is becomes part of a link. NULL, or why it does not. */
 static const char* arrival_place(struct listener* listener, struct arrival* arrival) {
-  struct gathering* gathering = gathering_find(listener, arrival);
+  struct gathering** at = gathering_find(listener, arrival);
+  struct gathering* gathering = at != NULL ? *at : NULL;
   struct link_memory* memory = NULL;
 
-  if (gathering == NULL) return "too many links at once";
+  if (gathering == NULL) return "out of memory";
   if (gathering->parts.fds[arrival->hello.stream] >= 0) return "a second one for the same stream";
   if (arrival->local) {
     if (arrival->memory_fd >= 0) memory = link_memory_map(arrival->memory_fd, listener->handle.nlanes);
     if (memory == NULL) {
-      gathering_end(gathering);
+      gathering_end(at);
       answer_send(listener, arrival->fd, ENDPOINT_NO_MEMORY);
       return "its memory cannot be mapped";
     }
@@ -301,10 +294,36 @@ static void arrivals_read(struct listener* listener) {
       if (why == NULL) why = arrival_place(listener, &listener->arrival[i]);
     } else if (read < 0) {
       why = "it closed before it said who it is";
-    } else if (net_now() > listener->arrival[i].deadline) {
+    } else if (net_now() > listener->arrival[i].came + ARRIVAL_LIMIT) {
       why = "it did not say who it is";
     }
     if (why != NULL) arrival_drop(listener, i, why);
+  }
+}
+
+/* Whether there is room for another one. Who has said who it is makes some, and then the oldest, but not before it has
+ * had time to: until then the others wait in the system's queue. */
+static int arrivals_room(struct listener* listener) {
+  int oldest = 0;
+
+  if (listener->arrivals < ARRIVALS) return 1;
+  arrivals_read(listener);
+  if (listener->arrivals < ARRIVALS) return 1;
+  for (int i = 1; i < ARRIVALS; i++) {
+    if (listener->arrival[i].came < listener->arrival[oldest].came) oldest = i;
+  }
+  if (net_now() < listener->arrival[oldest].came + ARRIVAL_LEAST) return 0;
+  arrival_drop(listener, oldest, "too many that have not said who they are");
+  return 1;
+}
+
+static void arrivals_take(struct listener* listener, int local) {
+  /* No more at once, so that strangers cannot keep this end busy. */
+  for (int i = 0; i < ARRIVALS && arrivals_room(listener); i++) {
+    struct arrival arrival = {.local = local, .memory_fd = -1, .came = net_now()};
+    arrival.fd = arrival_next(listener, local, arrival.peer);
+    if (arrival.fd < 0) return;
+    listener->arrival[listener->arrivals++] = arrival;
   }
 }
 
@@ -313,20 +332,22 @@ arfusionResult_t listener_accept(struct listener* listener, struct link** link, 
   arrivals_take(listener, 0);
   arrivals_take(listener, 1);
   arrivals_read(listener);
-  for (int i = 0; i < GATHERINGS; i++) {
-    struct gathering* gathering = &listener->gathering[i];
-    if (gathering->id == 0) continue;
+  for (struct gathering** at = &listener->gatherings; *at != NULL;) {
+    struct gathering* gathering = *at;
     if (gathering->parts.memory != NULL || gathering->present == 1 + gathering->parts.nlanes) {
-      gathering->id = 0;
-      *link = link_create(&gathering->parts);
+      int from = gathering->rank;
+      struct link_parts parts = gathering_take(at);
+      *link = link_create(&parts);
       if (*link == NULL) return error_set(arfusionSystemError, "NET/arfusion: out of memory for a connection");
-      if (rank != NULL) *rank = gathering->rank;
+      if (rank != NULL) *rank = from;
       return arfusionSuccess;
     }
     if (net_now() > gathering->deadline) {
       LOG_INFO(NCCL_LOG_NET, "NET/arfusion: %d of %d connections of a link came in time: dropped", gathering->present,
                1 + gathering->parts.nlanes);
-      gathering_end(gathering);
+      gathering_end(at);
+    } else {
+      at = &gathering->next;
     }
   }
   return arfusionSuccess;

@@ -350,6 +350,77 @@ static void test_several(void** state) {
   }
 }
 
+/* More than any table of the listener's has rows, all of whom have said who they are before it looks: none is lost. */
+static void test_crowd(void** state) {
+  enum { MANY = 200 };
+  const struct endpoint_options options[2] = {{.nlanes = 1, .shared = 1, .timeout_s = 20},
+                                              {.nlanes = 1, .timeout_s = 20}};
+  (void)state;
+  for (int kinds = 0; kinds < 3; kinds++) { /* through shared memory, over TCP, and in turn */
+    struct meeting meeting = meet(&options[0]);
+    char handles[MANY][ENDPOINT_HANDLE_BYTES];
+    int connected[MANY] = {0}, seen[MANY] = {0}, missing = 2 * MANY, rank = -1;
+    struct link* link;
+    double limit = support_now() + 20;
+    for (int j = 0; j < MANY; j++) memcpy(handles[j], meeting.handle, sizeof handles[j]);
+    for (int turn = 0; missing > 0 && support_now() < limit; turn++) {
+      for (int j = 0; j < MANY; j++) {
+        const struct endpoint_options* own = &options[kinds < 2 ? kinds : j % 2];
+        if (connected[j]) continue;
+        assert_int_equal(endpoint_connect(handles[j], &meeting.interface, own, j, &link), arfusionSuccess);
+        if (link == NULL) continue;
+        connected[j] = 1;
+        missing--;
+        link_close(link);
+      }
+      for (int tries = turn < 3 ? 0 : MANY; tries > 0; tries--) {
+        assert_int_equal(listener_accept(meeting.listener, &link, &rank), arfusionSuccess);
+        if (link == NULL) break;
+        assert_true(rank >= 0 && rank < MANY && !seen[rank]);
+        seen[rank] = 1;
+        missing--;
+        link_close(link);
+      }
+    }
+    assert_int_equal(missing, 0);
+    listener_close(meeting.listener);
+  }
+}
+
+/* Many that say who they are a little later, while the listener rests for longer than it waits for them. */
+static void test_slow_crowd(void** state) {
+  enum { MANY = 100 };
+  struct meeting meeting = meet(&(struct endpoint_options){.nlanes = 1, .timeout_s = 20});
+  struct endpoint_handle handle;
+  struct endpoint_hello hello = {.magic = ENDPOINT_MAGIC, .version = ENDPOINT_VERSION, .nlanes = 1};
+  struct link* link = NULL;
+  int fds[2 * MANY], missing = MANY;
+  double limit = support_now() + 15;
+  (void)state;
+  memcpy(&handle, meeting.handle, sizeof handle);
+  hello.secret = handle.secret[0];
+  for (int i = 0; i < 2 * MANY; i++) fds[i] = connect_tcp(&meeting);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(listener_accept(meeting.listener, &link, NULL), arfusionSuccess);
+    assert_null(link);
+  }
+  for (int i = 0; i < 2 * MANY; i++) {
+    hello.id = 1000 + (uint64_t)i / 2;
+    hello.stream = (uint8_t)(i % 2);
+    assert_int_equal(send(fds[i], &hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+  }
+  support_sleep(1.2);
+  while (missing > 0 && support_now() < limit) {
+    assert_int_equal(listener_accept(meeting.listener, &link, NULL), arfusionSuccess);
+    if (link == NULL) continue;
+    link_close(link);
+    missing--;
+  }
+  assert_int_equal(missing, 0);
+  for (int i = 0; i < 2 * MANY; i++) close(fds[i]);
+  listener_close(meeting.listener);
+}
+
 /* A listener that closes has taken a connection that nobody has accepted: it keeps nothing of it. */
 static void test_closed_before_accepted(void** state) {
   (void)state;
@@ -385,6 +456,8 @@ int main(void) {
       SUPPORT_CHECKED(test_wrong_memory),
       SUPPORT_CHECKED(test_silent_strangers),
       SUPPORT_CHECKED(test_several),
+      SUPPORT_CHECKED(test_crowd),
+      SUPPORT_CHECKED(test_slow_crowd),
       SUPPORT_CHECKED(test_closed_before_accepted),
   };
   log_configure(support_logger, arfusionLogTrace);
