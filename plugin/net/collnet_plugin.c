@@ -3,8 +3,6 @@
  * collnet_plugin.c: the collective network, as NCCL finds it. Its devices are the net's. A collective comm is a
  * collective; a listen comm is a listener.
  */
-#include <string.h>
-
 #include "plugin/core/log.h"
 #include "plugin/net/collective.h"
 #include "plugin/net/net_device.h"
@@ -64,13 +62,15 @@ static arfusionResult_t window_take(struct collective_op* op, int nparts, const 
     return error_set(arfusionInvalidArgument, "NET/arfusion: a window of %d parts; at most %d are allowed", nparts,
                      COLLECTIVE_PARTS_MAX);
   }
-  for (int i = 0; i < nparts; i++) bytes += parts[i].size;
+  for (int i = 0; i < nparts; i++) {
+    bytes += parts[i].size;
+    op->parts[i] = parts[i];
+  }
   if (bytes != op->window_bytes) {
     return error_set(arfusionInvalidArgument, "NET/arfusion: the parts have %zu bytes, the window %zu", bytes,
                      op->window_bytes);
   }
   op->nparts = nparts;
-  memcpy(op->parts, parts, (size_t)nparts * sizeof(op->parts[0]));
   return arfusionSuccess;
 }
 

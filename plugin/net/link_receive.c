@@ -57,7 +57,7 @@ static arfusionResult_t message_long(struct link* link, const struct link_entry*
 static arfusionResult_t early_give(struct link* link, const struct link_early* early, struct link_request* request,
                                    struct link_entry* entry) {
   if (early->size > entry->size) return message_long(link, entry, early->size);
-  memcpy(entry->data, early->data, early->size);
+  if (early->size > 0) memcpy(entry->data, early->data, early->size);
   entry->size = early->size;
   entry->matched = 1;
   request->waiting--;

@@ -167,6 +167,7 @@ arfusionResult_t link_send(struct link* link, const void* data, size_t size, int
     return link_fail(link, arfusionInvalidArgument, "a message of %zu bytes; at most %zu are allowed", size,
                      LINK_MESSAGE_MAX);
   }
+  if (size == 0) data = ""; /* no bytes need no memory, but NULL is no address to copy from */
   sends_write(link);
   /* What may go early need not look for postings each time. */
   if (size > LINK_EARLY_MAX || link->early_count > LINK_EARLY_MOST / 2) postings_read(link);

@@ -303,9 +303,23 @@ static arfusionResult_t play_windows(struct world* world, int rank, void* comm) 
   return arfusionSuccess;
 }
 
+/* A window of nothing has no parts, and may be anywhere. */
+static arfusionResult_t play_nothing(struct world* world, int rank, void* comm) {
+  void* request;
+  int size = -1;
+  (void)world;
+  CHECK(collnet->iallgather(comm, NULL, 0, NULL, 8, 8, 0, NULL, &request) == arfusionSuccess);
+  CHECK(wait_for(request, &size) == arfusionSuccess && size == 0);
+  CHECK(collnet->ireducescatter(comm, 0, NULL, NULL, 8, 8, 0, arfusionInt32, arfusionSum, NULL, &request) ==
+        arfusionSuccess);
+  CHECK(wait_for(request, &size) == arfusionSuccess && size == 0);
+  return arfusionSuccess;
+}
+
 static void test_windows(void** state) {
   (void)state;
   for (int nranks = 1; nranks <= 4; nranks++) play(nranks, play_windows, 50 + (uint64_t)nranks);
+  play(2, play_nothing, 0);
 }
 
 /* ---------------------------------------------------------------- many at once, and what is wrong */

@@ -219,6 +219,27 @@ static void test_early(void** state) {
   early(&tcp);
 }
 
+/* Messages of no bytes need no memory, at either end: one that is waited for, and one that comes early. */
+static void nothing(const struct endpoint_options* options) {
+  struct support_pair pair = make(options, 0);
+  struct link_request* received = receive(pair.recv, NULL, 0, 1);
+  for (int i = 0; i < 2; i++) {
+    int size = -1, done = 0;
+    struct link_request* sent = send_now(pair.send, NULL, 0, 1);
+    if (i > 0) received = receive(pair.recv, NULL, 0, 1);
+    while (!done) assert_int_equal(link_test(received, &done, &size), arfusionSuccess);
+    assert_int_equal(size, 0);
+    assert_int_equal(wait_for(sent), arfusionSuccess);
+  }
+  close_pair(pair, 1);
+}
+
+static void test_nothing(void** state) {
+  (void)state;
+  nothing(&memory);
+  nothing(&tcp);
+}
+
 /* Only the connection on which it comes ends. */
 static void too_long(const struct endpoint_options* options, size_t size) {
   struct support_pair pair = make(options, 0), other = make(options, 0);
@@ -470,6 +491,7 @@ int main(void) {
       SUPPORT_CHECKED(test_largest),
       SUPPORT_CHECKED(test_limits_of_both),
       SUPPORT_CHECKED(test_early),
+      SUPPORT_CHECKED(test_nothing),
       SUPPORT_CHECKED(test_too_long),
       SUPPORT_CHECKED(test_closed_by_the_other),
       SUPPORT_CHECKED(test_closed_before_postings),
