@@ -11,10 +11,10 @@
 #define LANE_STEP ((size_t)128 << 10) /* bytes that are moved before the lane may change hands */
 #define LANE_YIELDS 100 /* before the thread sleeps: the next of many messages comes sooner than it wakes */
 
-void lane_create(struct lane* lane, const struct stream* stream, int sending, _Atomic int* failed) {
+void lane_create(struct lane* lane, const struct stream* stream, int sending, struct lane_failure* failure) {
   lane->stream = *stream;
   lane->sending = sending;
-  lane->failed = failed;
+  lane->failure = failure;
   pthread_mutex_init(&lane->mutex, NULL);
   pthread_cond_init(&lane->ready, NULL);
 }
@@ -34,7 +34,10 @@ static int lane_step(struct lane* lane) {
     atomic_fetch_sub(pending, 1); /* the last access to what belongs to the task */
     return 1;
   }
-  if (status != NET_OK) atomic_store(lane->failed, (int)status);
+  if (status != NET_OK) {
+    atomic_store(&lane->failure->error, errno);
+    atomic_store(&lane->failure->status, (int)status);
+  }
   return lane->done > before;
 }
 
@@ -62,7 +65,7 @@ static void* lane_run(void* arg) {
   struct lane* lane = arg;
 
   pthread_mutex_lock(&lane->mutex);
-  while (!atomic_load(&lane->stop) && atomic_load(lane->failed) == NET_OK) {
+  while (!atomic_load(&lane->stop) && atomic_load(&lane->failure->status) == NET_OK) {
     if (atomic_load(&lane->count) == 0) {
       lane_rest(lane);
     } else if (!lane_step(lane)) {
@@ -75,7 +78,7 @@ static void* lane_run(void* arg) {
 
 void lane_help(struct lane* lane) {
   if (atomic_load(&lane->count) == 0 || pthread_mutex_trylock(&lane->mutex) != 0) return;
-  if (atomic_load(&lane->count) > 0 && atomic_load(lane->failed) == NET_OK) lane_step(lane);
+  if (atomic_load(&lane->count) > 0 && atomic_load(&lane->failure->status) == NET_OK) lane_step(lane);
   pthread_mutex_unlock(&lane->mutex);
 }
 

@@ -19,9 +19,15 @@ struct lane_task {
   _Atomic int* pending; /* one less when it is done */
 };
 
+/* Of the lanes of a connection, once one of them has met it. */
+struct lane_failure {
+  _Atomic int status; /* enum net_status */
+  _Atomic int error;  /* the errno, there before the status is */
+};
+
 struct lane {
   int sending;
-  _Atomic int* failed; /* of the connection: an enum net_status that is not NET_OK, once a lane has met one */
+  struct lane_failure* failure;
   _Atomic int stop;
   int started;
   pthread_t thread;
@@ -36,7 +42,7 @@ struct lane {
   size_t done;    /* of the first one */
 };
 
-void lane_create(struct lane* lane, const struct stream* stream, int sending, _Atomic int* failed);
+void lane_create(struct lane* lane, const struct stream* stream, int sending, struct lane_failure* failure);
 
 /* 0, or an errno: the thread cannot be made, or there are LANE_TASKS already. */
 int lane_push(struct lane* lane, char* data, size_t bytes, _Atomic int* pending);

@@ -42,7 +42,7 @@ struct link* link_create(const struct link_parts* parts) {
   for (int i = 0; i < link->nlanes; i++) {
     struct stream stream = {.fd = link->memory != NULL ? link->fds[0] : link->fds[1 + i]};
     if (link->memory != NULL) link_memory_lane(link->memory, i, link->sending, &stream);
-    lane_create(&link->lanes[i], &stream, link->sending, &link->lane_failed);
+    lane_create(&link->lanes[i], &stream, link->sending, &link->lane_failure);
   }
   for (int i = 0; i < LINK_SENDS; i++) link->requests[i].link = link;
   return link;
@@ -164,8 +164,9 @@ arfusionResult_t link_test(struct link_request* request, int* done, int* sizes) 
     return arfusionSuccess;
   }
   if (result != arfusionSuccess) return result;
-  if (atomic_load(&link->lane_failed) != NET_OK) {
-    return link_fail_status(link, (enum net_status)atomic_load(&link->lane_failed));
+  if (atomic_load(&link->lane_failure.status) != NET_OK) {
+    errno = atomic_load(&link->lane_failure.error);
+    return link_fail_status(link, (enum net_status)atomic_load(&link->lane_failure.status));
   }
   return link->gone && request->waiting > 0 ? link_gone(link) : arfusionSuccess;
 }

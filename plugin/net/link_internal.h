@@ -104,7 +104,7 @@ struct link {
   arfusionResult_t failed;
   int gone; /* the peer closed the control stream: nothing more will come */
   int gone_told;
-  _Atomic int lane_failed;
+  struct lane_failure lane_failure;
   struct lane lanes[LINK_LANES_MAX];
 
   /* read ahead of the control stream */
@@ -142,6 +142,8 @@ struct link {
 /* Records the error and ends the streams; returns `result`. */
 arfusionResult_t link_fail(struct link* link, arfusionResult_t result, const char* fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The same for what a stream has met; of NET_ERROR, errno says more. */
 arfusionResult_t link_fail_status(struct link* link, enum net_status status);
 
 /* The peer is gone and a request cannot be done any more: records that once. What has been announced may still be on

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -415,6 +416,24 @@ static struct link* end_of(int sending, int control, int lane) {
   return link;
 }
 
+/* What a lane's own thread has met is what the error says: here a lane that is no socket. */
+static void test_lane_broken(void** state) {
+  enum { LARGE = 200000 };
+  static char data[LARGE], room[LARGE];
+  int control[2], lane[2];
+  (void)state;
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, control), 0);
+  assert_int_equal(pipe(lane), 0);
+  struct support_pair pair = {.send = end_of(1, control[0], lane[1]), .recv = end_of(0, control[1], lane[0])};
+  receive(pair.recv, room, LARGE, 0);
+  struct link_request* sent = send_now(pair.send, data, LARGE, 0);
+  support_sleep(0.05);
+  errno = ENOENT; /* from something else */
+  assert_int_equal(wait_for(sent), arfusionSystemError);
+  assert_true(support_text_has(error_last(), strerror(ENOTSOCK)));
+  close_pair(pair, 1);
+}
+
 /* A receiver that closes when it has the message, wherever the sender's buffer is full: the message was sent. */
 static void test_closed_before_padding(void** state) {
   static char data[4096], room[4096];
@@ -497,6 +516,7 @@ int main(void) {
       SUPPORT_CHECKED(test_closed_before_postings),
       SUPPORT_CHECKED(test_closes_together),
       SUPPORT_CHECKED(test_closed_unread),
+      SUPPORT_CHECKED(test_lane_broken),
       SUPPORT_CHECKED(test_closed_before_padding),
       SUPPORT_CHECKED(test_postings_of_nobody),
       SUPPORT_CHECKED(test_closed_unfinished),
