@@ -9,7 +9,7 @@
 #include "plugin/net/endpoint.h"
 
 #define ENDPOINT_MAGIC 0x41724e74u
-#define ENDPOINT_VERSION 2
+#define ENDPOINT_VERSION 3
 
 struct endpoint_handle {
   uint32_t magic;

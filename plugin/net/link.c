@@ -140,6 +140,25 @@ arfusionResult_t link_cut(struct link* link, char* data, size_t size, unsigned f
 
 /* ---------------------------------------------------------------- requests */
 
+struct link_request* link_request_free(struct link* link) {
+  const int most = link->sending ? LINK_SENDS : LINK_POSTINGS;
+
+  for (int i = 0; i < most; i++) {
+    if (!link->requests[i].used) return &link->requests[i];
+  }
+  return NULL;
+}
+
+void link_order_add(struct link_order* order, size_t slot) { order->slot[order->count++] = (uint8_t)slot; }
+
+void link_order_remove(struct link_order* order, size_t slot) {
+  int at = 0;
+
+  while (order->slot[at] != slot) at++;
+  order->count--;
+  memmove(&order->slot[at], &order->slot[at + 1], (size_t)(order->count - at) * sizeof(order->slot[0]));
+}
+
 static int request_done(struct link_request* request) {
   return request->waiting == 0 && atomic_load(&request->pending) == 0;
 }
@@ -160,6 +179,7 @@ arfusionResult_t link_test(struct link_request* request, int* done, int* sizes) 
       sizes[i] = bytes_reported(link->sending ? request->send.size : request->entry[i].size);
     }
     request->used = 0;
+    if (!link->sending) link_order_remove(&link->order, (size_t)(request - link->requests));
     *done = 1;
     return arfusionSuccess;
   }

@@ -27,7 +27,8 @@ enum link_frame_kind { LINK_POST = 1, LINK_MESSAGE = 2, LINK_EARLY = 3 };
 struct link_post {
   uint8_t kind;
   uint8_t n;
-  uint16_t reserved;
+  uint8_t slot; /* below LINK_POSTINGS: free since the receive that was there before is done */
+  uint8_t reserved;
   uint32_t seq; /* counts postings */
 };
 
@@ -39,18 +40,20 @@ struct link_post_entry {
 
 #define LINK_POST_MOST (sizeof(struct link_post) + LINK_GROUP * sizeof(struct link_post_entry))
 
-/* From the sender: a message, which goes into entry `entry` of posting `seq`. An early one goes into the oldest buffer
+/* From the sender: a message, which goes into an entry of posting `seq`. An early one goes into the oldest buffer
  * with its tag, which stands in `seq`. Both ends pair buffers and messages of a tag in the order in which these are
  * posted and sent, so the sender knows which buffers of a posting its early messages have taken. */
 struct link_message {
   uint8_t kind;
-  uint8_t entry;
+  uint8_t buffer;  /* the posting's slot * LINK_GROUP + the entry */
   uint8_t lane;   /* of the first part; lanes are then taken in turn */
   uint8_t follows; /* 1: the message follows here, up to LINK_HEAD_DATA bytes in the same padded frame, more behind it;
                     * 0: it comes on the lanes, or is empty */
   uint32_t seq;
   uint64_t size;
 };
+
+_Static_assert(LINK_POSTINGS * LINK_GROUP <= 256, "a byte says which buffer");
 
 struct link_entry {
   char* data;
@@ -94,6 +97,12 @@ struct link_posting {
   uint64_t sizes[LINK_GROUP];
 };
 
+/* Slots of postings, in the order in which these were posted. */
+struct link_order {
+  int count;
+  uint8_t slot[LINK_POSTINGS];
+};
+
 struct link {
   int sending, nlanes;
   int fds[1 + LINK_LANES_MAX], nfds;
@@ -106,6 +115,7 @@ struct link {
   int gone_told;
   struct lane_failure lane_failure;
   struct lane lanes[LINK_LANES_MAX];
+  struct link_order order; /* of the postings that are open, at the receiver of the receives that are not done */
 
   /* read ahead of the control stream */
   unsigned char ahead[LINK_READ_AHEAD];
@@ -113,7 +123,7 @@ struct link {
 
   /* the sender */
   struct link_posting postings[LINK_POSTINGS];
-  uint32_t post_oldest, post_next; /* seq of the oldest that is open, and of the next to come */
+  uint32_t post_next; /* seq of the next to come */
   int early_tags[LINK_EARLY_MOST]; /* of the early messages whose buffers are not known yet, oldest first */
   int early_count;
   unsigned lane_next;
@@ -149,6 +159,12 @@ arfusionResult_t link_fail_status(struct link* link, enum net_status status);
 /* The peer is gone and a request cannot be done any more: records that once. What has been announced may still be on
  * the lanes, so the link does not fail. */
 arfusionResult_t link_gone(struct link* link);
+
+/* NULL: there are as many as there may be. */
+struct link_request* link_request_free(struct link* link);
+
+void link_order_add(struct link_order* order, size_t slot);
+void link_order_remove(struct link_order* order, size_t slot);
 
 /* Hands the parts of a message to the lanes, beginning with lane `first`. */
 arfusionResult_t link_cut(struct link* link, char* data, size_t size, unsigned first, _Atomic int* pending);

@@ -79,9 +79,9 @@ static void early_pair(struct link* link, struct link_request* request) {
 
 /* `incoming` is complete: it goes into the oldest buffer with its tag, or waits for one. */
 static void early_place(struct link* link) {
-  for (uint32_t seq = link->seq_next - LINK_POSTINGS; seq != link->seq_next; seq++) {
-    struct link_request* request = &link->requests[seq % LINK_POSTINGS];
-    for (int i = 0; request->used && request->seq == seq && i < request->n; i++) {
+  for (int k = 0; k < link->order.count; k++) {
+    struct link_request* request = &link->requests[link->order.slot[k]];
+    for (int i = 0; i < request->n; i++) {
       if (request->entry[i].matched || request->entry[i].tag != link->incoming.tag) continue;
       early_give(link, &link->incoming, request, &request->entry[i]);
       return;
@@ -111,14 +111,14 @@ static arfusionResult_t early_take(struct link* link, const struct link_message*
 
 arfusionResult_t link_receive(struct link* link, int n, void* const* data, const size_t* sizes, const int* tags,
                               struct link_request** request) {
-  struct link_request* slot = &link->requests[link->seq_next % LINK_POSTINGS];
+  struct link_request* slot = link_request_free(link);
   struct link_post post = {.kind = LINK_POST, .n = (uint8_t)n, .seq = link->seq_next};
   const size_t bytes = sizeof(post) + (size_t)n * sizeof(struct link_post_entry);
   static const unsigned char padding[LINK_ALIGN];
 
   *request = NULL;
   if (link->failed != arfusionSuccess) return link->failed;
-  if (slot->used) return arfusionSuccess;
+  if (slot == NULL) return arfusionSuccess;
   posts_write(link);
   if (link->failed != arfusionSuccess) return link->failed;
   if (link->deaf) link->posts_done = link->posts_bytes = 0; /* nobody takes them */
@@ -127,6 +127,8 @@ arfusionResult_t link_receive(struct link* link, int n, void* const* data, const
   slot->used = 1;
   slot->n = slot->waiting = n;
   slot->seq = link->seq_next++;
+  post.slot = (uint8_t)(slot - link->requests);
+  link_order_add(&link->order, post.slot);
   atomic_store(&slot->pending, 0);
   link->posts_held++;
   posts_add(link, &post, sizeof(post));
@@ -145,17 +147,18 @@ arfusionResult_t link_receive(struct link* link, int n, void* const* data, const
 /* ---------------------------------------------------------------- messages */
 
 static arfusionResult_t message_take(struct link* link, const struct link_message* message) {
-  struct link_request* request = &link->requests[message->seq % LINK_POSTINGS];
-  struct link_entry* entry = &request->entry[message->entry % LINK_GROUP];
+  const int at = message->buffer % LINK_GROUP;
+  struct link_request* request = &link->requests[message->buffer / LINK_GROUP];
+  struct link_entry* entry = &request->entry[at];
 
   prompt_choose(link, message->size);
   if (message->kind == LINK_EARLY) return early_take(link, message);
   if (message->kind != LINK_MESSAGE || message->follows > 1 || message->lane >= link->nlanes) {
     return link_fail(link, arfusionRemoteError, "what came is no message (kind %u)", message->kind);
   }
-  if (!request->used || request->seq != message->seq || message->entry >= request->n || entry->matched) {
-    return link_fail(link, arfusionRemoteError, "a message for buffer %u of receive %u, which waits for none",
-                     message->entry, message->seq);
+  if (!request->used || request->seq != message->seq || at >= request->n || entry->matched) {
+    return link_fail(link, arfusionRemoteError, "a message for buffer %d of receive %u, which waits for none", at,
+                     message->seq);
   }
   if (message->size > entry->size) return message_long(link, entry, message->size);
   if (message->follows != (message->size > 0 && message->size <= link->inline_max)) {

@@ -11,9 +11,7 @@
 static void posting_use(struct link* link, struct link_posting* posting, int entry) {
   posting->sent[entry] = 1;
   posting->open--;
-  while (link->post_oldest != link->post_next && link->postings[link->post_oldest % LINK_POSTINGS].open == 0) {
-    link->post_oldest++;
-  }
+  if (posting->open == 0) link_order_remove(&link->order, (size_t)(posting - link->postings));
 }
 
 /* Its buffers go to the early messages that have waited for them. */
@@ -31,11 +29,11 @@ static void posting_pair(struct link* link, struct link_posting* posting) {
 
 static arfusionResult_t posting_take(struct link* link, const struct link_post* post,
                                      const struct link_post_entry* entries) {
-  struct link_posting* posting = &link->postings[post->seq % LINK_POSTINGS];
+  struct link_posting* posting = &link->postings[post->slot % LINK_POSTINGS];
 
-  if (post->seq != link->post_next || posting->open != 0) {
-    return link_fail(link, arfusionRemoteError, "posting %u came where %u may follow %u", post->seq, link->post_next,
-                     link->post_oldest);
+  if (post->seq != link->post_next || post->slot >= LINK_POSTINGS || posting->open != 0) {
+    return link_fail(link, arfusionRemoteError, "posting %u came for slot %u, where %u for a free slot may follow",
+                     post->seq, post->slot, link->post_next);
   }
   memset(posting, 0, sizeof(*posting));
   posting->seq = post->seq;
@@ -45,6 +43,7 @@ static arfusionResult_t posting_take(struct link* link, const struct link_post* 
     posting->sizes[i] = entries[i].size;
   }
   link->post_next++;
+  link_order_add(&link->order, post->slot);
   posting_pair(link, posting);
   return arfusionSuccess;
 }
@@ -71,9 +70,9 @@ static arfusionResult_t postings_read(struct link* link) {
 
 /* The oldest buffer with this tag: its posting, and its place there in *entry. NULL: there is none. */
 static struct link_posting* posting_match(struct link* link, int tag, int* entry) {
-  for (uint32_t seq = link->post_oldest; seq != link->post_next; seq++) {
-    struct link_posting* posting = &link->postings[seq % LINK_POSTINGS];
-    for (int i = 0; posting->open > 0 && i < posting->n; i++) {
+  for (int k = 0; k < link->order.count; k++) {
+    struct link_posting* posting = &link->postings[link->order.slot[k]];
+    for (int i = 0; i < posting->n; i++) {
       if (posting->sent[i] || posting->tags[i] != tag) continue;
       *entry = i;
       return posting;
@@ -148,13 +147,6 @@ static void send_start(struct link* link, struct link_request* request, struct l
   link->queue[(link->queue_first + link->queue_count++) % LINK_SENDS] = (unsigned)(request - link->requests);
 }
 
-static struct link_request* send_slot(struct link* link) {
-  for (int i = 0; i < LINK_SENDS; i++) {
-    if (!link->requests[i].used) return &link->requests[i];
-  }
-  return NULL;
-}
-
 arfusionResult_t link_send(struct link* link, const void* data, size_t size, int tag, struct link_request** request) {
   struct link_message message = {.kind = LINK_MESSAGE, .size = size};
   struct link_posting* posting;
@@ -175,11 +167,11 @@ arfusionResult_t link_send(struct link* link, const void* data, size_t size, int
   if (link->gone) return link_gone(link);
   posting = posting_match(link, tag, &entry);
   if (posting == NULL && (size > LINK_EARLY_MAX || link->early_count == LINK_EARLY_MOST)) return arfusionSuccess;
-  slot = send_slot(link);
+  slot = link_request_free(link);
   if (slot == NULL) return arfusionSuccess;
   if (posting != NULL) {
     posting_use(link, posting, entry);
-    message.entry = (uint8_t)entry;
+    message.buffer = (uint8_t)((posting - link->postings) * LINK_GROUP + entry);
     message.seq = posting->seq;
   } else {
     link->early_tags[link->early_count++] = tag;

@@ -155,8 +155,6 @@ static void test_limits_of_both(void** state) {
   test_limits(&tcp);
 }
 
-/* ---------------------------------------------------------------- what goes wrong */
-
 static arfusionResult_t wait_for(struct link_request* request) {
   arfusionResult_t result = arfusionSuccess;
   int done = 0;
@@ -181,6 +179,50 @@ static struct link_request* send_now(struct link* link, const void* data, size_t
   assert_non_null(request);
   return request;
 }
+
+/* Small messages go before they are waited for, larger ones when the sender knows of the receive. */
+static void pass(struct support_pair pair, char* data, char* room, size_t size, int tag) {
+  struct link_request *sent = size <= LINK_EARLY_MAX ? send_now(pair.send, data, size, tag) : NULL;
+  struct link_request* received = receive(pair.recv, room, size, tag);
+  int got = 0, done = 0;
+  double limit = support_now() + 20;
+  while ((!got || !done) && support_now() < limit) {
+    if (!got) assert_int_equal(link_test(received, &got, NULL), arfusionSuccess);
+    if (!sent) assert_int_equal(link_send(pair.send, data, size, tag, &sent), arfusionSuccess);
+    if (sent && !done) assert_int_equal(link_test(sent, &done, NULL), arfusionSuccess);
+  }
+  assert_true(got && done);
+  assert_memory_equal(room, data, size);
+}
+
+/* Receives that are not done hold up no others, however many of these there are; and then they are done, too. */
+static void held(const struct endpoint_options* options) {
+  enum { HELD = LINK_POSTINGS - 1, ROUNDS = 200, LARGE = 70000 };
+  static char data[LARGE], room[LARGE], held_room[HELD][8];
+  struct support_pair pair = make(options, 0);
+  struct link_request* held[HELD];
+  for (int i = 0; i < HELD; i++) held[i] = receive(pair.recv, held_room[i], 8, i);
+  for (int i = 0; i < ROUNDS; i++) {
+    const size_t size = i % 3 == 0 ? 8 : i % 3 == 1 ? LINK_EARLY_MAX + 1 : LARGE;
+    memset(data, i + 1, size);
+    pass(pair, data, room, size, HELD);
+  }
+  for (int i = HELD - 1; i >= 0; i--) {
+    memset(data, i + 1, 8);
+    assert_int_equal(wait_for(send_now(pair.send, data, 8, i)), arfusionSuccess);
+    assert_int_equal(wait_for(held[i]), arfusionSuccess);
+    assert_memory_equal(held_room[i], data, 8);
+  }
+  close_pair(pair, 0);
+}
+
+static void test_held(void** state) {
+  (void)state;
+  held(&memory);
+  held(&tcp);
+}
+
+/* ---------------------------------------------------------------- what goes wrong */
 
 /* Small messages that are sent before anybody waits for them: so many, and each goes where its tag is waited for. */
 static void early(const struct endpoint_options* options) {
@@ -509,6 +551,7 @@ int main(void) {
       SUPPORT_CHECKED(test_ipv6),
       SUPPORT_CHECKED(test_largest),
       SUPPORT_CHECKED(test_limits_of_both),
+      SUPPORT_CHECKED(test_held),
       SUPPORT_CHECKED(test_early),
       SUPPORT_CHECKED(test_nothing),
       SUPPORT_CHECKED(test_too_long),
