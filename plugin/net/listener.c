@@ -264,7 +264,10 @@ static const char* arrival_place(struct listener* listener, struct arrival* arri
   struct link_memory* memory = NULL;
 
   if (gathering == NULL) return "out of memory";
-  if (gathering->parts.fds[arrival->hello.stream] >= 0) return "a second one for the same stream";
+  if (gathering->parts.fds[arrival->hello.stream] >= 0 || gathering->parts.memory != NULL ||
+      (arrival->local && gathering->present > 0)) {
+    return "its link has no place for it";
+  }
   if (arrival->local) {
     if (arrival->memory_fd >= 0) memory = link_memory_map(arrival->memory_fd, listener->handle.nlanes);
     if (memory == NULL) {

@@ -298,6 +298,36 @@ static void test_wrong_memory(void** state) {
   listener_close(meeting.listener);
 }
 
+/* Who says that a connection over TCP belongs to a link through shared memory, or the other way round: the first way
+ * stands, and nothing is kept of the second. */
+static void test_both_ways(void** state) {
+  (void)state;
+  for (int local_first = 0; local_first < 2; local_first++) {
+    struct meeting meeting = meet(&memory);
+    struct endpoint_handle handle;
+    struct endpoint_hello hello = {.magic = ENDPOINT_MAGIC, .version = ENDPOINT_VERSION, .nlanes = 2, .id = 79};
+    struct link* link;
+    int tcp_fd = connect_tcp(&meeting), local_fd = connect_local(&meeting), memory_fd = -1;
+    memcpy(&handle, meeting.handle, sizeof handle);
+    hello.secret = handle.secret[0];
+    link_memory_unmap(link_memory_create(2, &memory_fd));
+    for (int i = 0; i < 2; i++) {
+      const int local = (i == 0) == local_first;
+      hello.stream = (uint8_t)!local;
+      if (local) assert_int_equal(net_send_fd(local_fd, &hello, sizeof hello, memory_fd), 0);
+      if (!local) assert_int_equal(send(tcp_fd, &hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+      if (i == 0 && local_first) continue; /* both at once: the next look accepts the link */
+      assert_int_equal(listener_accept(meeting.listener, &link, NULL), arfusionSuccess);
+      assert_int_equal(link != NULL, local_first);
+    }
+    if (local_first) link_close(link);
+    close(tcp_fd);
+    close(local_fd);
+    close(memory_fd);
+    listener_close(meeting.listener);
+  }
+}
+
 static void test_silent_strangers(void** state) {
   enum { MANY = 200 };
   int fds[MANY];
@@ -454,6 +484,7 @@ int main(void) {
       SUPPORT_CHECKED(test_falls_back),
       SUPPORT_CHECKED(test_strangers),
       SUPPORT_CHECKED(test_wrong_memory),
+      SUPPORT_CHECKED(test_both_ways),
       SUPPORT_CHECKED(test_silent_strangers),
       SUPPORT_CHECKED(test_several),
       SUPPORT_CHECKED(test_crowd),
