@@ -11,7 +11,8 @@
  * or a second has passed: now, or during a later call. What the peer sends meanwhile is thrown away. */
 void linger_begin(int fd);
 
-/* Waits until none of the sockets that linger now is open. */
+/* Waits until none of the sockets that linger now is open. Happens by itself when the process ends, or the plugin is
+ * unloaded. */
 void linger_end(void);
 
 #endif

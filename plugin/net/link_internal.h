@@ -94,7 +94,6 @@ struct link_posting {
   uint8_t n, open; /* entries, and how many have no message yet */
   uint8_t sent[LINK_GROUP];
   int tags[LINK_GROUP];
-  uint64_t sizes[LINK_GROUP];
 };
 
 /* Slots of postings, in the order in which these were posted. */

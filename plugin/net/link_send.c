@@ -38,10 +38,7 @@ static arfusionResult_t posting_take(struct link* link, const struct link_post* 
   memset(posting, 0, sizeof(*posting));
   posting->seq = post->seq;
   posting->n = posting->open = post->n;
-  for (int i = 0; i < post->n; i++) {
-    posting->tags[i] = entries[i].tag;
-    posting->sizes[i] = entries[i].size;
-  }
+  for (int i = 0; i < post->n; i++) posting->tags[i] = entries[i].tag;
   link->post_next++;
   link_order_add(&link->order, post->slot);
   posting_pair(link, posting);
