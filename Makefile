@@ -126,7 +126,7 @@ EMU_OBJECTS := $(patsubst %,$(B)/emu/%.o,$(wildcard test/emu/*.c test/emu/*.cu k
 MOCK_NCCL   := $(B)/test/nccl/libnccl.so.2
 MOCK_PLUGIN := $(B)/test/nccl/libarfusion-plugin-stream.so
 NCCLTEST    := $(patsubst %.c,$(B)/%,$(filter test/nccl/test_%,$(call sources,test/nccl)))
-NCCL_SUPPORT := $(call objects,test/nccl/support.c test/nccl/plan.c plugin/tools/bench/number.c)
+NCCL_SUPPORT := $(call objects,test/nccl/support.c test/nccl/cases.c test/nccl/plan.c plugin/tools/bench/number.c)
 MPICC    := $(shell command -v mpicc 2>/dev/null)
 BENCHES  := $(patsubst %.c,$(B)/%,$(filter-out $(if $(MPICC),,test/bench/mpi_baseline.c),$(call sources,test/bench)))
 

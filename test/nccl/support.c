@@ -51,6 +51,11 @@ const char* support_plugin_defaults(void) {
   return defaults();
 }
 
+void support_plugin_ends(void) {
+  for (int i = 0; i < 1000 && support_plugin_communicators(); ++i) nanosleep(&(struct timespec){0, 10000000}, NULL);
+  CHECK(support_plugin_communicators() == 0);
+}
+
 void support_fail(const char* file, int line, const char* condition) {
   fprintf(stderr, "%s:%d: not so: %s (%s)\n", file, line, condition, ncclGetLastError(NULL));
   fflush(stderr);
@@ -79,6 +84,12 @@ void support_threads(int count, void (*function)(int index, void* argument), voi
   }
   for (int i = 0; i < count; ++i) pthread_join(threads[i].thread, NULL);
   free(threads);
+}
+
+double support_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 int support_wait(void* comm) {

@@ -29,6 +29,9 @@ void support_settings(void);
 int support_plugin_communicators(void);
 const char* support_plugin_defaults(void);
 
+/* The plugin's communicators end with NCCL's; after an abort by a thread of their own. */
+void support_plugin_ends(void);
+
 /* Ends the process if it is not so. */
 #define CHECK(condition)                                                    \
   do {                                                                      \
@@ -38,6 +41,9 @@ void support_fail(const char* file, int line, const char* condition) __attribute
 
 /* Runs `function` on `count` threads, with 0 to count - 1, and waits for all. */
 void support_threads(int count, void (*function)(int index, void* argument), void* argument);
+
+/* Of a clock that only goes forward. */
+double support_seconds(void);
 
 /* Waits until a communicator is in progress no more; gives what it is then. */
 int support_wait(void* comm);

@@ -1,30 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_nccl_life.c: what becomes of communicators and calls that the random sequences leave out: errors, ranks that
- * never come, ranks without the library, plugins that cannot serve, aborts. Each case is a process of its own, since
- * the library reads its settings and opens the plugin once.
+ * never come, ranks without the library, plugins that cannot serve, aborts.
  *
  *   test_nccl_life [CASE]
  */
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "arfusion_plugin.h"
+#include "test/nccl/cases.h"
 #include "test/nccl/support.h"
 
 enum { RANKS = 2, COUNT = 1000 };
-
-static double seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* A float32 sum of `count` elements, each the rank + 1, on every communicator of this thread, in one group. */
 static void all_reduce_all(void** comms, int count, size_t elements, int ranks) {
@@ -59,12 +50,6 @@ static int forwarded(void** comms, int count, size_t elements) {
 static void destroy_all(void** comms, int count) {
   for (int r = 0; r < count; ++r) CHECK(ncclCommDestroy(comms[r]) == NCCL_SUCCESS);
   CHECK(mockCommunicators() == 0);
-}
-
-/* The plugin's communicators end with NCCL's; after an abort by a thread of their own. */
-static void plugin_has_ended(void) {
-  for (int i = 0; i < 1000 && support_plugin_communicators(); ++i) nanosleep(&(struct timespec){0, 10000000}, NULL);
-  CHECK(support_plugin_communicators() == 0);
 }
 
 /* ---------------------------------------------------------------- cases */
@@ -172,7 +157,7 @@ static void children_and_the_end(void) {
   for (int r = 0; r < 3; ++r) CHECK(ncclCommDestroy(comms[r]) == NCCL_SUCCESS);
   CHECK(ncclGroupEnd() == NCCL_SUCCESS);
   CHECK(mockCommunicators() == 0);
-  plugin_has_ended();
+  support_plugin_ends();
 }
 
 static void abort_ends_a_wait_for_a_peer_that_never_comes(void) {
@@ -187,13 +172,13 @@ static void abort_ends_a_wait_for_a_peer_that_never_comes(void) {
   nanosleep(&(struct timespec){0, 200000000}, NULL);
   CHECK(!mockStreamIsIdle(stream));
   CHECK(ncclCommGetAsyncError(comms[0], &error) == NCCL_SUCCESS && error == NCCL_SUCCESS);
-  const double start = seconds();
+  const double start = support_seconds();
   CHECK(ncclCommAbort(comms[0]) == NCCL_SUCCESS);
   mockStreamDestroy(stream);
-  CHECK(seconds() - start < 1);
+  CHECK(support_seconds() - start < 1);
   CHECK(ncclCommAbort(comms[1]) == NCCL_SUCCESS);
   CHECK(mockCommunicators() == 0);
-  plugin_has_ended();
+  support_plugin_ends();
 }
 
 static void late_rank(int rank, void* argument) {
@@ -228,25 +213,6 @@ static void nonblocking_communicators_are_in_progress_until_set_up(void) {
   CHECK(mockAllReduces() == 0 && mockCommunicators() == 0);
 }
 
-static void abort_ends_a_set_up_whose_peer_never_comes(void) {
-  void* comms[RANKS];
-  struct nccl_config config = support_nonblocking();
-  nccl_unique_id id;
-  float a[8] = {0};
-  CHECK(ncclGetUniqueId(&id) == NCCL_SUCCESS);
-  for (int r = 0; r < RANKS; ++r) {
-    const int result = ncclCommInitRankConfig(&comms[r], RANKS, id, r, &config);
-    CHECK(result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS);
-  }
-  for (int r = 0; r < RANKS; ++r) CHECK(support_wait(comms[r]) == NCCL_SUCCESS);
-  CHECK(ncclAllReduce(a, a, 8, arfusionFloat32, NCCL_SUM, comms[0], NULL) == NCCL_IN_PROGRESS);
-  nanosleep(&(struct timespec){0, 100000000}, NULL);
-  const double start = seconds();
-  for (int r = 0; r < RANKS; ++r) CHECK(ncclCommAbort(comms[r]) == NCCL_SUCCESS);
-  CHECK(seconds() - start < 1);
-  CHECK(mockCommunicators() == 0);
-}
-
 /* Rank 1 calls the libnccl behind the library. */
 static void half_loaded_rank(int rank, void* argument) {
   nccl_unique_id* id = argument;
@@ -272,9 +238,9 @@ static void half_loaded_rank(int rank, void* argument) {
 static void ranks_without_the_library_are_told_of(void) {
   nccl_unique_id id;
   CHECK(ncclGetUniqueId(&id) == NCCL_SUCCESS);
-  const double start = seconds();
+  const double start = support_seconds();
   support_threads(RANKS, half_loaded_rank, &id);
-  CHECK(seconds() - start < 10);
+  CHECK(support_seconds() - start < 10);
 }
 
 static void all_is_left_to_nccl(void) {
@@ -312,16 +278,7 @@ static void arguments_are_passed_on_whatever_they_are(void) {
 
 /* ---------------------------------------------------------------- each in a process of its own */
 
-struct life_case {
-  const char* name;
-  void (*run)(void);
-  const char *variable, *value; /* of its environment; NULL: none */
-  const char* lines;            /* what stderr must have, as "a|b"; NULL: nothing at all on stderr */
-  int count;                    /* of lines there */
-};
-
-#define CASE(name) #name, name
-static const struct life_case cases[] = {
+static const struct process_case cases[] = {
     {CASE(errors_are_nccls), NULL, NULL, NULL, 0},
     {CASE(groups_that_only_simulate_do_nothing), NULL, NULL, NULL, 0},
     {CASE(sizes_beyond_the_workspace_are_nccls), NULL, NULL, NULL, 0},
@@ -329,7 +286,6 @@ static const struct life_case cases[] = {
     {CASE(children_and_the_end), NULL, NULL, NULL, 0},
     {CASE(abort_ends_a_wait_for_a_peer_that_never_comes), NULL, NULL, "the operation did not end", 1},
     {CASE(nonblocking_communicators_are_in_progress_until_set_up), NULL, NULL, NULL, 0},
-    {CASE(abort_ends_a_set_up_whose_peer_never_comes), NULL, NULL, "aborted while it was set up", 1},
     {CASE(ranks_without_the_library_are_told_of), "ARFUSION_INIT_TIMEOUT", "1", "within 1 s|all ranks must load", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "/no/plugin.so", "no plugin found; tried /no/plugin.so", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "none", "ARFUSION_PLUGIN=none", 1},
@@ -341,66 +297,5 @@ static const struct life_case cases[] = {
     {CASE(arguments_are_passed_on_whatever_they_are), NULL, NULL, NULL, 0},
     {CASE(functions_that_the_libnccl_lacks_say_so), NULL, NULL, "too old to have ncclAlltoAll", 1},
 };
-enum { CASES = sizeof cases / sizeof cases[0] };
 
-/* Everything that the child writes to stderr. */
-static int run_child(const char* program, int index, char* text, size_t bytes) {
-  char number[16];
-  int pipes[2], status;
-  size_t used = 0;
-  ssize_t got;
-  snprintf(number, sizeof number, "%d", index);
-  CHECK(pipe(pipes) == 0);
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    dup2(pipes[1], STDERR_FILENO);
-    close(pipes[0]);
-    close(pipes[1]);
-    execl(program, program, number, (char*)NULL);
-    _exit(127);
-  }
-  close(pipes[1]);
-  while ((got = read(pipes[0], text + used, bytes - 1 - used)) > 0 || (got < 0 && errno == EINTR)) {
-    if (got > 0) used += (size_t)got;
-  }
-  text[used] = '\0';
-  close(pipes[0]);
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-static int lines_are_right(const struct life_case* own, const char* text) {
-  int lines = 0;
-  for (const char* at = text; *at; ++at) lines += *at == '\n';
-  if (own->count >= 0 && lines != own->count) return 0;
-  for (const char* word = own->lines; word;) {
-    char wanted[256];
-    const size_t length = strcspn(word, "|");
-    snprintf(wanted, sizeof wanted, "%.*s", (int)length, word);
-    if (!strstr(text, wanted)) return 0;
-    word = word[length] ? word + length + 1 : NULL;
-  }
-  return 1;
-}
-
-int main(int argc, char** argv) {
-  static char text[1 << 16];
-  int failed = 0;
-  if (argc > 1) {
-    const struct life_case* own = &cases[atoi(argv[1]) % CASES];
-    support_settings();
-    if (own->variable) setenv(own->variable, own->value, 1);
-    own->run();
-    return 0;
-  }
-  for (int i = 0; i < CASES; ++i) {
-    const int status = run_child("/proc/self/exe", i, text, sizeof text);
-    const int passed = status == 0 && lines_are_right(&cases[i], text);
-    printf("%s %s %s\n", passed ? "passed" : "FAILED", cases[i].name, cases[i].variable ? cases[i].value : "");
-    if (!passed) printf("exit status %d, and on stderr:\n%s\n", status, text);
-    fflush(stdout);
-    failed += !passed;
-  }
-  return failed > 0;
-}
+int main(int argc, char** argv) { return cases_run(argc, argv, cases, sizeof cases / sizeof cases[0]); }
