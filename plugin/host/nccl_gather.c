@@ -30,17 +30,21 @@ static arfusionResult_t query_enqueued(struct nccl_gather* gather, int* done) {
   return arfusionSuccess;
 }
 
-/* Asks until it is done, not too often. */
+arfusionResult_t nccl_gather_check(const atomic_int* cancelled) {
+  if (!cancelled || !atomic_load(cancelled)) return arfusionSuccess;
+  return error_set(arfusionInvalidUsage, "the communicator was aborted while it was set up");
+}
+
+/* Asks until it is done, not too often. An abort ends NCCL's all-gather too, which has gathered nothing then: so it is
+ * looked for before and after. */
 static arfusionResult_t wait_until(struct nccl_gather* gather, int64_t end,
                                    arfusionResult_t (*query)(struct nccl_gather*, int*)) {
   struct timespec pause = {0, 20000};
   for (;;) {
     int done = 0;
+    FORWARD_IF_ERROR(nccl_gather_check(gather->cancelled));
     FORWARD_IF_ERROR(query(gather, &done));
-    if (done) return arfusionSuccess;
-    if (gather->cancelled && atomic_load(gather->cancelled)) {
-      return error_set(arfusionInvalidUsage, "the communicator was aborted while it was set up");
-    }
+    if (done) return nccl_gather_check(gather->cancelled);
     if (now_ns() >= end) {
       return error_set(arfusionRemoteError, "not all %d ranks of an NCCL communicator have answered within %lld s%s%s",
                        gather->nranks, (long long)gather->limit_s, gather->advice ? ": " : "",
@@ -51,12 +55,20 @@ static arfusionResult_t wait_until(struct nccl_gather* gather, int64_t end,
   }
 }
 
+static int call(struct nccl_gather* gather, size_t bytes) {
+  if (gather->calling) atomic_store(gather->calling, 1);
+  const int code = gather->all_gather(gather->memory, gather->memory + bytes, bytes, arfusionUint8, gather->comm,
+                                      gather->stream);
+  if (gather->calling) atomic_store(gather->calling, 0);
+  return code;
+}
+
 static arfusionResult_t run(struct nccl_gather* gather, const void* send, void* recv, size_t bytes) {
   const int64_t end = now_ns() + gather->limit_s * 1000000000;
   arfusionResult_t result = gather->where->put(gather, send, bytes);
+  if (result == arfusionSuccess) result = nccl_gather_check(gather->cancelled);
   if (result == arfusionSuccess) {
-    const int code = gather->all_gather(gather->memory, gather->memory + bytes, bytes, arfusionUint8, gather->comm,
-                                        gather->stream);
+    const int code = call(gather, bytes);
     gather->stuck = code == 0 || code == IN_PROGRESS;
     if (!gather->stuck) result = failed(gather, code, "ncclAllGather");
     if (code == IN_PROGRESS) result = wait_until(gather, end, query_enqueued);

@@ -41,7 +41,8 @@ struct nccl_gather {
   void* comm;
   int dev, nranks;
   int64_t limit_s;
-  const atomic_int* cancelled; /* not 0: give up; NULL: never */
+  const atomic_int* cancelled; /* not 0: give up, and call NCCL no more; NULL: never */
+  atomic_int* calling;         /* 1 while all_gather is called; NULL: nobody asks */
   const char* advice;          /* to whom the limit has passed; NULL: none */
   /* of nccl_gather.c and `where` */
   void* stream;
@@ -58,6 +59,9 @@ arfusionResult_t nccl_gather_open(struct nccl_gather* gather);
  * not answered within the limit: what was enqueued cannot be taken back then, so that only aborting the ncclComm_t is
  * left. */
 arfusionResult_t nccl_gather_run(void* opaque, const void* send, void* recv, size_t bytes);
+
+/* An error if `cancelled` is not 0. */
+arfusionResult_t nccl_gather_check(const atomic_int* cancelled);
 
 /* Waits for nothing. */
 void nccl_gather_close(struct nccl_gather* gather);

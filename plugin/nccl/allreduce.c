@@ -4,6 +4,7 @@
  */
 #include "plugin/nccl/allreduce.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "kernels/op.h"
@@ -96,6 +97,7 @@ static void* first_call_run(void* argument) {
   if (result == NCCL_SUCCESS) result = take_or_leave(&first->call, state);
   if (result != NCCL_IN_PROGRESS) atomic_store(&state->error, result);
   atomic_store(&state->busy, 0);
+  state_leave(state);
   state_put(state);
   free(first);
   return NULL;
@@ -108,22 +110,36 @@ static int can_start(const struct allreduce* call) {
          !setup_stream_is_capturing(call->stream);
 }
 
+/* By a thread of its own, which has entered when this returns. */
+static int start_aside(const struct allreduce* call, struct state* state) {
+  pthread_t thread;
+  struct first_call* first = malloc(sizeof *first);
+  if (!first) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set a communicator up");
+  const int entered = state_enter(state);
+  if (entered != arfusionSuccess) {
+    free(first);
+    return last_error_keep(entered, NULL);
+  }
+  *first = (struct first_call){*call, state_hold(state)};
+  atomic_store(&state->busy, 1);
+  if (pthread_create(&thread, NULL, first_call_run, first) == 0) {
+    pthread_detach(thread);
+    return NCCL_IN_PROGRESS;
+  }
+  atomic_store(&state->busy, 0);
+  state_leave(state);
+  state_put(state);
+  free(first);
+  return last_error_keep(NCCL_SYSTEM_ERROR, "no thread to set a communicator up");
+}
+
 static int start(const struct allreduce* call, struct state* state) {
   if (!can_start(call)) return allreduce_leave(call, arfusionReasonNotReady);
   if (state->blocking) {
     const int result = setup_run(state);
     return result ? last_error_keep(result, NULL) : take_or_leave(call, state);
   }
-  struct first_call* first = malloc(sizeof *first);
-  if (!first) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set a communicator up");
-  *first = (struct first_call){*call, state_get(call->nccl)};
-  atomic_store(&state->busy, 1);
-  state->has_helper = pthread_create(&state->helper, NULL, first_call_run, first) == 0;
-  if (state->has_helper) return NCCL_IN_PROGRESS;
-  atomic_store(&state->busy, 0);
-  state_put(first->state);
-  free(first);
-  return last_error_keep(NCCL_SYSTEM_ERROR, "no thread to set a communicator up");
+  return start_aside(call, state);
 }
 
 int allreduce_now(const struct allreduce* call, struct state* state) {

@@ -33,19 +33,23 @@ static int passed_on(int result) {
   return last_error_is_nccls(result);
 }
 
+static void take_back(const struct made* made) {
+  if (made->nccl) ncclCommAbort(made->nccl);
+  *made->place = NULL;
+}
+
 /* After NCCL has made it. Outside groups a communicator that cannot be set up is taken back, as NCCL does with one that
  * it cannot make. */
 static int finish(int result, void** comm, void* parent, int blocking, int later) {
   if (passed_on(result) && result != NCCL_IN_PROGRESS) return result;
-  const struct made made = {comm, *comm, parent, blocking, later};
+  struct made made = {comm, *comm, parent, blocking, later};
   if (group_is_open()) {
     group_note_creation(&made);
     return result;
   }
   const int set_up = made_set_up(&made, 1);
   if (!set_up) return result;
-  ncclCommAbort(*comm);
-  *comm = NULL;
+  take_back(&made);
   return set_up;
 }
 
@@ -85,18 +89,17 @@ TWIN(int, ncclCommInitRankScalable, void** comm, int nranks, int rank, int nids,
 
 int ncclCommInitAll(void** comms, int ndev, const int* devs) {
   if (PASS_THROUGH) return REAL(ncclCommInitAll)(comms, ndev, devs);
-  int result = last_error_is_nccls(CALL_REAL(ncclCommInitAll, comms, ndev, devs));
-  if ((result && result != NCCL_IN_PROGRESS) || ndev < 1) return result;
-  const int made_result = result, blocking = blocks(NULL, 1);
-  struct made* made = calloc((size_t)ndev, sizeof *made);
-  for (int i = 0; made && i < ndev; ++i) made[i] = (struct made){&comms[i], comms[i], NULL, blocking, !blocking};
-  result = made ? made_set_up(made, ndev) : last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
-  for (int i = 0; result && i < ndev; ++i) {
-    ncclCommAbort(comms[i]);
-    comms[i] = NULL;
+  struct made* made = calloc(ndev > 0 ? (size_t)ndev : 1, sizeof *made);
+  if (!made) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
+  const int blocking = blocks(NULL, 1), result = last_error_is_nccls(CALL_REAL(ncclCommInitAll, comms, ndev, devs));
+  int set_up = NCCL_SUCCESS;
+  if (!result || result == NCCL_IN_PROGRESS) {
+    for (int i = 0; i < ndev; ++i) made[i] = (struct made){&comms[i], comms[i], NULL, blocking, !blocking};
+    if (ndev > 0) set_up = made_set_up(made, ndev);
+    for (int i = 0; set_up && i < ndev; ++i) take_back(&made[i]);
   }
   free(made);
-  return result ? result : made_result;
+  return set_up ? set_up : result;
 }
 TWIN(int, ncclCommInitAll, void** comms, int ndev, const int* devs);
 
@@ -167,11 +170,7 @@ TWIN(int, ncclCommDestroy, void* comm);
 int ncclCommAbort(void* comm) {
   if (PASS_THROUGH) return REAL(ncclCommAbort)(comm);
   struct state* state = state_remove(comm);
-  if (state) {
-    state_abort(state);
-    state_join(state);
-    state_abort(state); /* what its helper has set up meanwhile */
-  }
+  if (state) state_abort(state);
   const int result = last_error_is_nccls(CALL_REAL(ncclCommAbort, comm));
   if (group_is_open()) {
     group_put_later(state);
@@ -187,7 +186,6 @@ int ncclCommRevoke(void* comm, int flags) {
   struct state* state = state_get(comm);
   if (state) {
     state_abort(state);
-    state_join(state);
     atomic_store(&state->phase, STATE_LEFT);
   }
   state_put(state);

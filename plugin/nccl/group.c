@@ -99,7 +99,7 @@ int group_allreduce(const struct allreduce* call, struct state* state) {
   if (allreduce_may_be_taken(call, state, &reason)) {
     struct kept* kept = list_add(&group.kept, sizeof *kept);
     if (kept) {
-      *kept = (struct kept){*call, state_get(call->nccl), arfusionReasonNone};
+      *kept = (struct kept){*call, state_hold(state), arfusionReasonNone};
       return NCCL_SUCCESS;
     }
     reason = STATS_INVALID;

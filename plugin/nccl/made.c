@@ -17,7 +17,7 @@ static int child_expect(const struct made* made) {
   return known ? NCCL_SUCCESS : last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set a communicator up");
 }
 
-int made_set_up(const struct made* made, int count) {
+int made_set_up(struct made* made, int count) {
   struct state** states = calloc((size_t)count, sizeof(struct state*));
   int waiting = 0, result = NCCL_SUCCESS;
   if (!states) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
@@ -39,7 +39,11 @@ int made_set_up(const struct made* made, int count) {
     const int set_up = waiting == 1 ? setup_run(states[0]) : setup_run_all(states, waiting);
     if (set_up) result = last_error_keep(set_up, NULL);
   }
-  for (int i = 0; i < waiting; ++i) state_put(states[i]);
+  for (int i = 0, put = 0; put < waiting; ++i) {
+    if (made[i].nccl != states[put]->nccl) continue;
+    if (atomic_load(&states[put]->cancelled)) made[i].nccl = NULL;
+    state_put(states[put++]);
+  }
   free(states);
   return result;
 }

@@ -15,7 +15,8 @@ struct made {
   int later;    /* it or its parent does not block: it is set up at its first allreduce */
 };
 
-/* Sets those that are not for later up, all at once. The first error. */
-int made_set_up(const struct made* made, int count);
+/* Sets those that are not for later up, all at once. The first error. `nccl` becomes NULL where another thread has
+ * aborted or revoked the communicator meanwhile: it is that thread's to end. */
+int made_set_up(struct made* made, int count);
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include "plugin/nccl/setup.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -132,7 +133,9 @@ static arfusionResult_t comm_create(struct state* state, int rank) {
   if (state->plugin->commInit(own->library->ctx, gather->dev, &config, &bootstrap, &state->plugin_comm) !=
       arfusionSuccess) {
     /* The plugin has said why. It fails alike on all ranks; unless the all-gather did, NCCL goes on without it. */
-    if (gather->stuck) return error_keep(arfusionRemoteError, state->plugin->getLastError());
+    if (gather->stuck || atomic_load(&state->cancelled)) {
+      return error_keep(arfusionRemoteError, state->plugin->getLastError());
+    }
     LOG_INFO(ARFUSION_LOG_INIT, "rank %d of %d: everything is left to NCCL", rank, gather->nranks);
     leave_to_nccl(state, STATS_NO_PLUGIN);
     return arfusionSuccess;
@@ -168,7 +171,8 @@ static arfusionResult_t comm_ask_and_create(struct state* state) {
                                        .dev = dev,
                                        .nranks = nranks,
                                        .limit_s = own->limit_s,
-                                       .cancelled = &state->cancelled};
+                                       .cancelled = &state->cancelled,
+                                       .calling = &state->calling};
   FORWARD_IF_ERROR(nccl_gather_open(&state->gather));
   const arfusionResult_t result = comm_create(state, rank);
   nccl_gather_close(&state->gather);
@@ -176,11 +180,13 @@ static arfusionResult_t comm_ask_and_create(struct state* state) {
 }
 
 int setup_run(struct state* state) {
-  const arfusionResult_t result = comm_ask_and_create(state);
-  if (result != arfusionSuccess) {
-    atomic_store(&state->error, result);
-    atomic_store(&state->phase, STATE_FAILED);
+  arfusionResult_t result = state_enter(state);
+  if (result == arfusionSuccess) {
+    result = comm_ask_and_create(state);
+    if (result == arfusionSuccess) result = nccl_gather_check(&state->cancelled);
+    state_leave(state);
   }
+  if (result != arfusionSuccess) state_fail(state, result);
   return result;
 }
 
@@ -207,8 +213,8 @@ int setup_run_all(struct state** states, int count) {
     threads[i].started = pthread_create(&threads[i].thread, NULL, setup_thread_run, &threads[i]) == 0;
     if (threads[i].started) continue;
     /* Without it the other ranks of its communicator wait in vain. */
-    atomic_store(&states[i]->phase, STATE_FAILED);
     result = error_set(arfusionSystemError, "no thread to set a communicator up");
+    state_fail(states[i], result);
   }
   for (int i = 0; threads && i < count; ++i) {
     if (!threads[i].started) continue;

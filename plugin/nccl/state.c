@@ -4,6 +4,7 @@
  */
 #include "plugin/nccl/state.h"
 
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
@@ -66,6 +67,13 @@ struct state* state_get(void* nccl) {
   return state;
 }
 
+struct state* state_hold(struct state* state) {
+  pthread_mutex_lock(&mutex);
+  ++state->references;
+  pthread_mutex_unlock(&mutex);
+  return state;
+}
+
 struct state* state_remove(void* nccl) {
   pthread_mutex_lock(&mutex);
   struct state* state = unlink_state(nccl);
@@ -124,6 +132,13 @@ void state_put_aside(struct state* state) {
   }
 }
 
+void state_fail(struct state* state, int error) {
+  int phase = atomic_load(&state->phase);
+  if (phase == STATE_LEFT) return;
+  atomic_store(&state->error, error);
+  atomic_compare_exchange_strong(&state->phase, &phase, STATE_FAILED);
+}
+
 int state_error(const struct state* state) {
   arfusionResult_t result = (arfusionResult_t)atomic_load(&state->error);
   if (result == arfusionSuccess && atomic_load(&state->phase) == STATE_SERVED) {
@@ -132,16 +147,32 @@ int state_error(const struct state* state) {
   return result;
 }
 
+/* Whoever aborts sets `cancelled` and then reads the count: one of the two sees the other. */
+arfusionResult_t state_enter(struct state* state) {
+  atomic_fetch_add(&state->setting_up, 1);
+  const arfusionResult_t result = nccl_gather_check(&state->cancelled);
+  if (result != arfusionSuccess) state_leave(state);
+  return result;
+}
+
+void state_leave(struct state* state) { atomic_fetch_sub(&state->setting_up, 1); }
+
+/* What waits within NCCL only NCCL's own abort ends, as it ends the application's calls. */
 void state_join(struct state* state) {
   const struct timespec pause = {0, 1000000};
-  if (state->has_helper) {
-    state->has_helper = 0;
-    pthread_join(state->helper, NULL);
+  for (int paused = 0; atomic_load(&state->setting_up); ++paused) {
+    if (paused >= 1000 && atomic_load(&state->cancelled) && atomic_load(&state->calling)) return;
+    nanosleep(&pause, NULL);
   }
-  while (atomic_load(&state->phase) == STATE_STARTING) nanosleep(&pause, NULL); /* within the call that makes it */
+}
+
+static void plugin_abort(struct state* state) {
+  if (atomic_load(&state->phase) == STATE_SERVED) state->plugin->commAbort(state->plugin_comm);
 }
 
 void state_abort(struct state* state) {
   atomic_store(&state->cancelled, 1);
-  if (atomic_load(&state->phase) == STATE_SERVED) state->plugin->commAbort(state->plugin_comm);
+  plugin_abort(state);
+  state_join(state);
+  plugin_abort(state); /* what has been set up meanwhile */
 }

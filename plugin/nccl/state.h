@@ -7,7 +7,6 @@
 #ifndef ARFUSION_NCCL_STATE_H_
 #define ARFUSION_NCCL_STATE_H_
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "plugin/host/nccl_gather.h"
@@ -28,13 +27,13 @@ struct state {
   atomic_int phase;  /* enum state_phase */
   atomic_int reason; /* enum stats_reason */
   atomic_int error;  /* a result: what ncclCommGetAsyncError gives if NCCL has nothing to say */
-  atomic_int cancelled; /* ends set-up */
+  atomic_int cancelled;  /* ends set-up */
+  atomic_int setting_up; /* threads that do, and call NCCL for it */
+  atomic_int calling;    /* one of them is within NCCL's all-gather, which may wait for the other ranks */
   const arfusionPlugin_v1_t* plugin;
   void* plugin_comm;
   struct nccl_gather gather; /* of set-up */
-  atomic_int busy;  /* nonblocking: a helper thread does its first allreduce */
-  pthread_t helper;
-  int has_helper; /* to be joined */
+  atomic_int busy; /* nonblocking: a helper thread does its first allreduce */
   /* of state.c */
   struct state_child* children;
   int references;
@@ -47,6 +46,9 @@ struct state* state_add(void* nccl, int blocking, enum state_phase phase);
 /* The state of this pointer, with a reference for the caller; NULL: there is none. */
 struct state* state_get(void* nccl);
 
+/* Another reference. */
+struct state* state_hold(struct state* state);
+
 /* Forgets the pointer. The caller gets the state with a reference; NULL: there was none. */
 struct state* state_remove(void* nccl);
 
@@ -56,6 +58,9 @@ void state_put(struct state* state);
 
 /* The same by a thread of its own, where that may take long. */
 void state_put_aside(struct state* state);
+
+/* STATE_FAILED with this error, unless everything has been left to NCCL meanwhile. */
+void state_fail(struct state* state, int error);
 
 /* What ncclCommGetAsyncError is to say: that set-up or the first allreduce failed, or why the plugin's communicator
  * did. */
@@ -68,10 +73,14 @@ int state_expect_child(struct state* parent, void** place, int blocking);
 /* NCCL says that the parent is ready: its children have been written, and are set up at their first allreduce. */
 void state_children_ready(struct state* parent);
 
+/* Around what sets it up. enter: an error if it has been aborted; else nobody ends NCCL's communicator before leave. */
+arfusionResult_t state_enter(struct state* state);
+void state_leave(struct state* state);
+
 /* Waits until nobody is setting it up any more. */
 void state_join(struct state* state);
 
-/* Ends set-up and operations that wait for other ranks. */
+/* Ends set-up, for good, and operations that wait for other ranks. */
 void state_abort(struct state* state);
 
 #endif

@@ -27,6 +27,10 @@ MOCK_API int mockStreamIsIdle(void* stream);
 /* ncclAllReduce calls with a count that is not 0 that reached the mock. */
 MOCK_API uint64_t mockAllReduces(void);
 
+/* From now on ncclAllGather does not return before its communicator is aborted: as NCCL's, while it connects to a rank
+ * that never comes. */
+MOCK_API void mockAllGatherHangs(void);
+
 /* Communicators that exist. */
 MOCK_API int mockCommunicators(void);
 

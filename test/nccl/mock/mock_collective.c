@@ -35,7 +35,10 @@ struct operation {
 };
 
 static _Atomic uint64_t all_reduces;
+static atomic_int all_gather_hangs;
 static _Thread_local struct operation *kept, **kept_last;
+
+void mockAllGatherHangs(void) { atomic_store(&all_gather_hangs, 1); }
 
 uint64_t mockAllReduces(void) { return atomic_load(&all_reduces); }
 
@@ -190,6 +193,15 @@ static void operation_run(void* argument) {
 
 /* ---------------------------------------------------------------- calling */
 
+static int hang(struct mock_clique* clique, int rank) {
+  mock_clique_get(clique);
+  pthread_mutex_lock(&clique->mutex);
+  while (!clique->aborted[rank]) pthread_cond_wait(&clique->changed, &clique->mutex);
+  pthread_mutex_unlock(&clique->mutex);
+  mock_clique_put(clique);
+  return NCCL_INVALID_USAGE;
+}
+
 void mock_operations_begin(void) {
   for (struct operation *operation = kept, *next; operation; operation = next) {
     next = operation->next;
@@ -214,6 +226,7 @@ static int call(int kind, const void* send, void* receive, size_t count, int typ
   if (count == 0) return NCCL_SUCCESS;
   if ((!send && kind != RECEIVE) || (!receive && kind != SEND))
     return mock_error(NCCL_INVALID_ARGUMENT, "a buffer is NULL");
+  if (kind == ALL_GATHER && atomic_load(&all_gather_hangs)) return hang(comm->clique, comm->rank);
   if (kind == ALL_REDUCE) atomic_fetch_add(&all_reduces, 1);
   struct operation* operation = malloc(sizeof *operation);
   if (!operation) mock_die("out of memory");

@@ -231,7 +231,7 @@ static int init_rank(void** place, int nranks, const nccl_unique_id* id, int ran
   }
   memcpy(&key[1], id->internal, sizeof key[1]);
   struct mock_comm* comm = comm_new(clique_join(key, nranks), rank, blocking);
-  *place = comm;
+  __atomic_store_n(place, comm, __ATOMIC_RELEASE); /* another thread may abort it from now on */
   if (mock_group_is_open()) {
     begin(comm);
     return NCCL_SUCCESS;
