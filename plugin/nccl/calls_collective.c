@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * calls_collective.c: NCCL's collectives and groups, as applications call them. All but ncclAllReduce are passed on at
- * once; a group must know of them (group.h).
+ * once; a group must know of them (group.h). ncclAllReduceConfig is too: what is asked for there is NCCL's to do.
  */
-#include "plugin/nccl/group.h"
+#include "plugin/nccl/calls.h"
 #include "plugin/nccl/last_error.h"
-#include "plugin/nccl/real.h"
-
-static int passed_on(int result) {
-  group_note_failure(result);
-  return last_error_is_nccls(result);
-}
 
 int ncclAllReduce(const void* send, void* receive, size_t count, int type, int operation, void* comm, void* stream) {
   if (PASS_THROUGH) {
@@ -25,11 +19,10 @@ int ncclAllReduce(const void* send, void* receive, size_t count, int type, int o
 TWIN(int, ncclAllReduce, const void* send, void* receive, size_t count, int type, int operation, void* comm,
      void* stream);
 
-#define COLLECTIVE(name, comm, count, ...)                                  \
-  do {                                                                      \
-    if (FROM_NCCL) return REAL(name)(__VA_ARGS__);                          \
-    if ((count) && group_is_open()) group_note_collective(comm);            \
-    return passed_on(CALL_REAL(name, __VA_ARGS__));                         \
+#define COLLECTIVE(name, comm, count, ...)                                     \
+  do {                                                                         \
+    if (!FROM_NCCL && (count) && group_is_open()) group_note_collective(comm); \
+    PASS_ON(name, __VA_ARGS__);                                                \
   } while (0)
 
 int ncclBroadcast(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream) {
@@ -75,6 +68,64 @@ int ncclScatter(const void* send, void* receive, size_t count, int type, int roo
   COLLECTIVE(ncclScatter, comm, count, send, receive, count, type, root, comm, stream);
 }
 TWIN(int, ncclScatter, const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream);
+
+/* ---------------------------------------------------------------- the same with settings of one call */
+
+int ncclAllReduceConfig(const void* send, void* receive, size_t count, int type, int operation, void* comm,
+                        void* stream, const void* config) {
+  COLLECTIVE(ncclAllReduceConfig, comm, count, send, receive, count, type, operation, comm, stream, config);
+}
+TWIN(int, ncclAllReduceConfig, const void* send, void* receive, size_t count, int type, int operation, void* comm,
+     void* stream, const void* config);
+
+int ncclBroadcastConfig(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream,
+                        const void* config) {
+  COLLECTIVE(ncclBroadcastConfig, comm, count, send, receive, count, type, root, comm, stream, config);
+}
+TWIN(int, ncclBroadcastConfig, const void* send, void* receive, size_t count, int type, int root, void* comm,
+     void* stream, const void* config);
+
+int ncclReduceConfig(const void* send, void* receive, size_t count, int type, int operation, int root, void* comm,
+                     void* stream, const void* config) {
+  COLLECTIVE(ncclReduceConfig, comm, count, send, receive, count, type, operation, root, comm, stream, config);
+}
+TWIN(int, ncclReduceConfig, const void* send, void* receive, size_t count, int type, int operation, int root,
+     void* comm, void* stream, const void* config);
+
+int ncclAllGatherConfig(const void* send, void* receive, size_t count, int type, void* comm, void* stream,
+                        const void* config) {
+  COLLECTIVE(ncclAllGatherConfig, comm, count, send, receive, count, type, comm, stream, config);
+}
+TWIN(int, ncclAllGatherConfig, const void* send, void* receive, size_t count, int type, void* comm, void* stream,
+     const void* config);
+
+int ncclReduceScatterConfig(const void* send, void* receive, size_t count, int type, int operation, void* comm,
+                            void* stream, const void* config) {
+  COLLECTIVE(ncclReduceScatterConfig, comm, count, send, receive, count, type, operation, comm, stream, config);
+}
+TWIN(int, ncclReduceScatterConfig, const void* send, void* receive, size_t count, int type, int operation, void* comm,
+     void* stream, const void* config);
+
+int ncclAlltoAllConfig(const void* send, void* receive, size_t count, int type, void* comm, void* stream,
+                       const void* config) {
+  COLLECTIVE(ncclAlltoAllConfig, comm, count, send, receive, count, type, comm, stream, config);
+}
+TWIN(int, ncclAlltoAllConfig, const void* send, void* receive, size_t count, int type, void* comm, void* stream,
+     const void* config);
+
+int ncclGatherConfig(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream,
+                     const void* config) {
+  COLLECTIVE(ncclGatherConfig, comm, count, send, receive, count, type, root, comm, stream, config);
+}
+TWIN(int, ncclGatherConfig, const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream,
+     const void* config);
+
+int ncclScatterConfig(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream,
+                      const void* config) {
+  COLLECTIVE(ncclScatterConfig, comm, count, send, receive, count, type, root, comm, stream, config);
+}
+TWIN(int, ncclScatterConfig, const void* send, void* receive, size_t count, int type, int root, void* comm,
+     void* stream, const void* config);
 
 /* ---------------------------------------------------------------- groups */
 

@@ -28,11 +28,6 @@ static int parent_blocks(void* parent) {
   return result;
 }
 
-static int passed_on(int result) {
-  group_note_failure(result);
-  return last_error_is_nccls(result);
-}
-
 static void take_back(const struct made* made) {
   if (made->nccl) ncclCommAbort(made->nccl);
   *made->place = NULL;
@@ -41,7 +36,7 @@ static void take_back(const struct made* made) {
 /* After NCCL has made it. Outside groups a communicator that cannot be set up is taken back, as NCCL does with one that
  * it cannot make. */
 static int finish(int result, void** comm, void* parent, int blocking, int later) {
-  if (passed_on(result) && result != NCCL_IN_PROGRESS) return result;
+  if (group_passed_on(result) && result != NCCL_IN_PROGRESS) return result;
   struct made made = {comm, *comm, parent, blocking, later};
   if (group_is_open()) {
     group_note_creation(&made);
@@ -107,7 +102,8 @@ int ncclCommSplit(void* comm, int color, int key, void** child, struct nccl_conf
   if (PASS_THROUGH) return REAL(ncclCommSplit)(comm, color, key, child, config);
   const int parent_blocking = parent_blocks(comm);
   const int result = CALL_REAL(ncclCommSplit, comm, color, key, child, config);
-  return color == NCCL_SPLIT_NO_COLOR ? passed_on(result) : finish_child(result, child, comm, parent_blocking, config);
+  return color == NCCL_SPLIT_NO_COLOR ? group_passed_on(result)
+                                      : finish_child(result, child, comm, parent_blocking, config);
 }
 TWIN(int, ncclCommSplit, void* comm, int color, int key, void** child, struct nccl_config* config);
 
@@ -141,7 +137,7 @@ int ncclCommFinalize(void* comm) {
   if (PASS_THROUGH) return REAL(ncclCommFinalize)(comm);
   struct state* state = state_get(comm);
   if (state) state_join(state);
-  const int result = last_error_is_nccls(CALL_REAL(ncclCommFinalize, comm));
+  const int result = group_passed_on(CALL_REAL(ncclCommFinalize, comm));
   if (state && result == NCCL_SUCCESS && state->blocking && !group_is_open()) {
     state_put(state_remove(comm));
     state_put(state_add(comm, 1, STATE_LEFT));
@@ -155,7 +151,7 @@ int ncclCommDestroy(void* comm) {
   if (PASS_THROUGH) return REAL(ncclCommDestroy)(comm);
   struct state* state = state_remove(comm);
   if (state) state_join(state);
-  const int result = last_error_is_nccls(CALL_REAL(ncclCommDestroy, comm));
+  const int result = group_passed_on(CALL_REAL(ncclCommDestroy, comm));
   if (group_is_open()) {
     group_put_later(state);
   } else {
@@ -171,7 +167,7 @@ int ncclCommAbort(void* comm) {
   if (PASS_THROUGH) return REAL(ncclCommAbort)(comm);
   struct state* state = state_remove(comm);
   if (state) state_abort(state);
-  const int result = last_error_is_nccls(CALL_REAL(ncclCommAbort, comm));
+  const int result = group_passed_on(CALL_REAL(ncclCommAbort, comm));
   if (group_is_open()) {
     group_put_later(state);
   } else if (state) {
@@ -189,7 +185,7 @@ int ncclCommRevoke(void* comm, int flags) {
     atomic_store(&state->phase, STATE_LEFT);
   }
   state_put(state);
-  return last_error_is_nccls(CALL_REAL(ncclCommRevoke, comm, flags));
+  return group_passed_on(CALL_REAL(ncclCommRevoke, comm, flags));
 }
 TWIN(int, ncclCommRevoke, void* comm, int flags);
 

@@ -56,8 +56,9 @@ int group_is_open(void) { return group.depth > 0; }
 
 void group_enter(void) { ++group.depth; }
 
-void group_note_failure(int result) {
+int group_passed_on(int result) {
   if (group.depth && result && result != NCCL_IN_PROGRESS) group.failed = 1;
+  return last_error_is_nccls(result);
 }
 
 static struct counted* counted_find(void* nccl) {
@@ -104,9 +105,7 @@ int group_allreduce(const struct allreduce* call, struct state* state) {
     }
     reason = STATS_INVALID;
   }
-  const int result = allreduce_leave(call, reason);
-  group_note_failure(result);
-  return result;
+  return group_passed_on(allreduce_leave(call, reason));
 }
 
 /* ---------------------------------------------------------------- the end */

@@ -22,9 +22,9 @@ void group_note_collective(void* nccl);
 /* An allreduce: kept back, or left to NCCL within the group. */
 int group_allreduce(const struct allreduce* call, struct state* state);
 
-/* The result of a call: if it is an error within a group, NCCL will do nothing of that group, so neither is
- * anything taken. */
-void group_note_failure(int result);
+/* NCCL's result of a call, given on: if it is an error within a group, NCCL will do nothing of that group, so neither
+ * is anything taken. Returns `result`. */
+int group_passed_on(int result);
 
 /* A communicator is being made, and will be set up at the end. */
 void group_note_creation(const struct made* made);

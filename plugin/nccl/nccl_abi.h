@@ -69,6 +69,34 @@ NCCL_EXPORT int ncclAlltoAll(const void* send, void* receive, size_t count, int 
 NCCL_EXPORT int ncclGather(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream);
 NCCL_EXPORT int ncclScatter(const void* send, void* receive, size_t count, int type, int root, void* comm,
                             void* stream);
+NCCL_EXPORT int ncclAllReduceConfig(const void* send, void* receive, size_t count, int type, int operation, void* comm,
+                                    void* stream, const void* config);
+NCCL_EXPORT int ncclBroadcastConfig(const void* send, void* receive, size_t count, int type, int root, void* comm,
+                                    void* stream, const void* config);
+NCCL_EXPORT int ncclReduceConfig(const void* send, void* receive, size_t count, int type, int operation, int root,
+                                 void* comm, void* stream, const void* config);
+NCCL_EXPORT int ncclAllGatherConfig(const void* send, void* receive, size_t count, int type, void* comm, void* stream,
+                                    const void* config);
+NCCL_EXPORT int ncclReduceScatterConfig(const void* send, void* receive, size_t count, int type, int operation,
+                                        void* comm, void* stream, const void* config);
+NCCL_EXPORT int ncclAlltoAllConfig(const void* send, void* receive, size_t count, int type, void* comm, void* stream,
+                                   const void* config);
+NCCL_EXPORT int ncclGatherConfig(const void* send, void* receive, size_t count, int type, int root, void* comm,
+                                 void* stream, const void* config);
+NCCL_EXPORT int ncclScatterConfig(const void* send, void* receive, size_t count, int type, int root, void* comm,
+                                  void* stream, const void* config);
+
+NCCL_EXPORT int ncclSend(const void* send, size_t count, int type, int peer, void* comm, void* stream);
+NCCL_EXPORT int ncclRecv(void* receive, size_t count, int type, int peer, void* comm, void* stream);
+NCCL_EXPORT int ncclPutSignal(const void* local, size_t count, int type, int peer, void* window, size_t offset,
+                              int signal, int context, unsigned flags, void* comm, void* stream);
+NCCL_EXPORT int ncclSignal(int peer, int signal, int context, unsigned flags, void* comm, void* stream);
+NCCL_EXPORT int ncclWaitSignal(int count, void* signals, void* comm, void* stream);
+NCCL_EXPORT int ncclCommWindowRegister(void* comm, void* buffer, size_t bytes, void** window, int flags);
+NCCL_EXPORT int ncclCommSuspend(void* comm, int flags);
+NCCL_EXPORT int ncclCommResume(void* comm);
+NCCL_EXPORT int ncclDevCommCreate(void* comm, const void* requirements, void* dev_comm);
+
 NCCL_EXPORT int ncclGroupStart(void);
 NCCL_EXPORT int ncclGroupEnd(void);
 NCCL_EXPORT int ncclGroupSimulateEnd(void* info);

@@ -37,6 +37,7 @@ _Static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == 
 #define TYPE ((ncclDataType_t)0)
 #define OPERATION ((ncclRedOp_t)0)
 #define ROOT 0
+#define PEER 0
 #define COMM ((ncclComm_t)0)
 #define COMMS ((ncclComm_t*)0)
 #define STREAM ((cudaStream_t)0)
@@ -58,6 +59,8 @@ TAKES(ncclBcast(OUT, COUNT, TYPE, ROOT, COMM, STREAM));
 TAKES(ncclReduce(IN, OUT, COUNT, TYPE, OPERATION, ROOT, COMM, STREAM));
 TAKES(ncclAllGather(IN, OUT, COUNT, TYPE, COMM, STREAM));
 TAKES(ncclReduceScatter(IN, OUT, COUNT, TYPE, OPERATION, COMM, STREAM));
+TAKES(ncclSend(IN, COUNT, TYPE, PEER, COMM, STREAM));
+TAKES(ncclRecv(OUT, COUNT, TYPE, PEER, COMM, STREAM));
 TAKES(ncclGroupSimulateEnd((ncclSimInfo_t*)0));
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
 TAKES(ncclCommInitRankScalable(COMMS, 1, 0, 1, (ncclUniqueId*)0, CONFIG));
@@ -65,10 +68,27 @@ TAKES(ncclCommShrink(COMM, (int*)0, 1, COMMS, CONFIG, 0));
 TAKES(ncclAlltoAll(IN, OUT, COUNT, TYPE, COMM, STREAM));
 TAKES(ncclGather(IN, OUT, COUNT, TYPE, ROOT, COMM, STREAM));
 TAKES(ncclScatter(IN, OUT, COUNT, TYPE, ROOT, COMM, STREAM));
+TAKES(ncclCommWindowRegister(COMM, OUT, COUNT, (ncclWindow_t*)0, 0));
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
 TAKES(ncclCommRevoke(COMM, 0));
 TAKES(ncclCommGrow(COMM, 1, (const ncclUniqueId*)0, 0, COMMS, CONFIG));
+TAKES(ncclPutSignal(IN, COUNT, TYPE, PEER, (ncclWindow_t)0, COUNT, 0, 0, 0u, COMM, STREAM));
+TAKES(ncclSignal(PEER, 0, 0, 0u, COMM, STREAM));
+TAKES(ncclWaitSignal(1, (ncclWaitSignalDesc_t*)0, COMM, STREAM));
+TAKES(ncclCommSuspend(COMM, 0));
+TAKES(ncclCommResume(COMM));
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 32, 0)
+#define CALL_CONFIG ((const ncclCollConfig_t*)0)
+TAKES(ncclAllReduceConfig(IN, OUT, COUNT, TYPE, OPERATION, COMM, STREAM, CALL_CONFIG));
+TAKES(ncclBroadcastConfig(IN, OUT, COUNT, TYPE, ROOT, COMM, STREAM, CALL_CONFIG));
+TAKES(ncclReduceConfig(IN, OUT, COUNT, TYPE, OPERATION, ROOT, COMM, STREAM, CALL_CONFIG));
+TAKES(ncclAllGatherConfig(IN, OUT, COUNT, TYPE, COMM, STREAM, CALL_CONFIG));
+TAKES(ncclReduceScatterConfig(IN, OUT, COUNT, TYPE, OPERATION, COMM, STREAM, CALL_CONFIG));
+TAKES(ncclAlltoAllConfig(IN, OUT, COUNT, TYPE, COMM, STREAM, CALL_CONFIG));
+TAKES(ncclGatherConfig(IN, OUT, COUNT, TYPE, ROOT, COMM, STREAM, CALL_CONFIG));
+TAKES(ncclScatterConfig(IN, OUT, COUNT, TYPE, ROOT, COMM, STREAM, CALL_CONFIG));
 #endif
 #endif
 

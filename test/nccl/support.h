@@ -13,8 +13,6 @@
 
 /* Of the mock only; the library passes them on. */
 int ncclGetUniqueId(nccl_unique_id* id);
-int ncclSend(const void* send, size_t count, int type, int peer, void* comm, void* stream);
-int ncclRecv(void* receive, size_t count, int type, int peer, void* comm, void* stream);
 int ncclRedOpCreatePreMulSum(int* operation, void* scalar, int type, int residence, void* comm);
 int ncclRedOpDestroy(int operation, void* comm);
 

@@ -81,6 +81,72 @@ static void errors_are_nccls(void) {
   destroy_all(comms, RANKS);
 }
 
+/* Each of the calls that fail a group of NCCL's; those that the mock lacks are errors too. */
+static int call_wrongly(int which, void* comm) {
+  switch (which) {
+    case 0: return ncclSend(NULL, 1, 99, 0, comm, NULL);
+    case 1: return ncclRecv(NULL, 1, 99, 0, comm, NULL);
+    case 2: return ncclAllReduceConfig(NULL, NULL, 1, 99, 0, NULL, NULL, NULL);
+    case 3: return ncclCommFinalize(NULL);
+    case 4: return ncclAllGatherConfig(NULL, NULL, 1, 99, NULL, NULL, NULL);
+    case 5: return ncclAlltoAllConfig(NULL, NULL, 1, 99, NULL, NULL, NULL);
+    case 6: return ncclBroadcastConfig(NULL, NULL, 1, 99, 0, NULL, NULL, NULL);
+    case 7: return ncclGatherConfig(NULL, NULL, 1, 99, 0, NULL, NULL, NULL);
+    case 8: return ncclReduceConfig(NULL, NULL, 1, 99, 0, 0, NULL, NULL, NULL);
+    case 9: return ncclReduceScatterConfig(NULL, NULL, 1, 99, 0, NULL, NULL, NULL);
+    case 10: return ncclScatterConfig(NULL, NULL, 1, 99, 0, NULL, NULL, NULL);
+    case 11: return ncclPutSignal(NULL, 1, 99, 0, NULL, 0, 0, 0, 0, comm, NULL);
+    case 12: return ncclSignal(0, 0, 0, 0, comm, NULL);
+    case 13: return ncclWaitSignal(0, NULL, comm, NULL);
+    case 14: return ncclCommWindowRegister(comm, NULL, 0, NULL, 0);
+    case 15: return ncclCommSuspend(comm, 0);
+    case 16: return ncclCommResume(comm);
+    case 17: return ncclDevCommCreate(comm, NULL, NULL);
+    default: return NCCL_SUCCESS;
+  }
+}
+
+/* The allreduces beside such a call are NCCL's, which does nothing of them where it knows of the error. */
+static void a_wrong_call_fails_its_group(void) {
+  void *comms[RANKS], *streams[RANKS];
+  float a[4] = {1, 1, 1, 1}, b[RANKS][4];
+  int error;
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) streams[r] = mockStreamCreate();
+  for (int which = 0;; ++which) {
+    const uint64_t before = mockAllReduces();
+    for (int r = 0; r < RANKS; ++r) b[r][0] = 5;
+    CHECK(ncclGroupStart() == NCCL_SUCCESS);
+    for (int r = 0; r < RANKS; ++r) {
+      CHECK(ncclAllReduce(a, b[r], 4, arfusionFloat32, NCCL_SUM, comms[r], streams[r]) == NCCL_SUCCESS);
+    }
+    if ((error = call_wrongly(which, comms[0])) == NCCL_SUCCESS) break;
+    const int ended = ncclGroupEnd();
+    for (int r = 0; r < RANKS; ++r) mockStreamWait(streams[r]);
+    CHECK(mockAllReduces() - before == RANKS);
+    for (int r = 0; r < RANKS; ++r) CHECK(b[r][0] == (ended ? 5 : RANKS));
+    CHECK(ended || which > 3);
+  }
+  CHECK(ncclGroupEnd() == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) mockStreamDestroy(streams[r]);
+  destroy_all(comms, RANKS);
+}
+
+static void a_collective_with_a_config_is_company(void) {
+  void* comms[RANKS];
+  static float a[RANKS][8];
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  const uint64_t before = mockAllReduces();
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) {
+    CHECK(ncclAllReduce(a[r], a[r], 4, arfusionFloat32, NCCL_SUM, comms[r], NULL) == NCCL_SUCCESS);
+    CHECK(ncclAllReduceConfig(a[r] + 4, a[r] + 4, 4, arfusionFloat32, NCCL_SUM, comms[r], NULL, NULL) == NCCL_SUCCESS);
+  }
+  CHECK(ncclGroupEnd() == NCCL_SUCCESS);
+  CHECK(mockAllReduces() - before == 2 * RANKS);
+  destroy_all(comms, RANKS);
+}
+
 static void groups_that_only_simulate_do_nothing(void) {
   void* comms[RANKS];
   float a[4] = {1, 1, 1, 1}, b[4] = {0};
@@ -280,6 +346,8 @@ static void arguments_are_passed_on_whatever_they_are(void) {
 
 static const struct process_case cases[] = {
     {CASE(errors_are_nccls), NULL, NULL, NULL, 0},
+    {CASE(a_wrong_call_fails_its_group), NULL, NULL, "too old to have", 1},
+    {CASE(a_collective_with_a_config_is_company), NULL, NULL, NULL, 0},
     {CASE(groups_that_only_simulate_do_nothing), NULL, NULL, NULL, 0},
     {CASE(sizes_beyond_the_workspace_are_nccls), NULL, NULL, NULL, 0},
     {CASE(pointers_that_nccl_uses_again_are_new), NULL, NULL, NULL, 0},

@@ -11,6 +11,8 @@
 
 MOCK_API int ncclAllReduce(const void* send, void* receive, size_t count, int type, int operation, void* comm,
                            void* stream);
+MOCK_API int ncclAllReduceConfig(const void* send, void* receive, size_t count, int type, int operation, void* comm,
+                                 void* stream, const void* config);
 MOCK_API int ncclBroadcast(const void* send, void* receive, size_t count, int type, int root, void* comm, void* stream);
 MOCK_API int ncclBcast(void* buffer, size_t count, int type, int root, void* comm, void* stream);
 MOCK_API int ncclReduce(const void* send, void* receive, size_t count, int type, int operation, int root, void* comm,
@@ -251,6 +253,12 @@ static int call(int kind, const void* send, void* receive, size_t count, int typ
 }
 
 int ncclAllReduce(const void* send, void* receive, size_t count, int type, int operation, void* comm, void* stream) {
+  return call(ALL_REDUCE, send, receive, count, type, operation, 0, comm, stream);
+}
+
+int ncclAllReduceConfig(const void* send, void* receive, size_t count, int type, int operation, void* comm,
+                        void* stream, const void* config) {
+  (void)config;
   return call(ALL_REDUCE, send, receive, count, type, operation, 0, comm, stream);
 }
 
