@@ -76,6 +76,13 @@ static void plugin_release(void) {
   file_warned = 0;
 }
 
+/* Communicators of the process that this one was forked from: it reports on them itself. NCCL may still finalize the
+ * copies. Holding the lock. */
+static void inherited_forget(void) {
+  if (comms_pid != getpid()) comms = NULL;
+  comms_pid = getpid();
+}
+
 /* Holding the lock. */
 static arfusionResult_t comm_begin(struct profiler_comm* comm) {
   if (!plugin) FORWARD_IF_ERROR(arfusionPlugin_v1.init((void**)&plugin, NULL));
@@ -86,7 +93,6 @@ static arfusionResult_t comm_begin(struct profiler_comm* comm) {
   comm->link = &comms;
   if (comms) comms->link = &comm->next;
   comms = comm;
-  comms_pid = comm->facts.pid;
   return arfusionSuccess;
 }
 
@@ -97,6 +103,7 @@ static arfusionResult_t profiler_init(void** context, uint64_t comm_id, int* mas
   struct profiler_comm* comm = calloc(1, sizeof *comm);
   arfusionResult_t result = comm ? arfusionSuccess : error_set(arfusionSystemError, "out of memory for a profile");
   pthread_mutex_lock(&lock);
+  inherited_forget();
   if (result == arfusionSuccess) {
     comm->facts = (struct profiler_facts){.id = comm_id, .rank = rank, .nranks = nranks, .nnodes = nnodes};
     snprintf(comm->facts.name, sizeof comm->facts.name, "%s", comm_name ? comm_name : "");
