@@ -103,8 +103,7 @@ static void* first_call_run(void* argument) {
   return NULL;
 }
 
-/* What NCCL does with a communicator that is not ready, it says itself; under capture nothing can be set up. */
-static int can_start(const struct allreduce* call) {
+int allreduce_can_start(const struct allreduce* call) {
   int error = NCCL_SUCCESS;
   return CALL_REAL(ncclCommGetAsyncError, call->nccl, &error) == NCCL_SUCCESS && error == NCCL_SUCCESS &&
          !setup_stream_is_capturing(call->stream);
@@ -134,7 +133,7 @@ static int start_aside(const struct allreduce* call, struct state* state) {
 }
 
 static int start(const struct allreduce* call, struct state* state) {
-  if (!can_start(call)) return allreduce_leave(call, arfusionReasonNotReady);
+  if (!allreduce_can_start(call)) return allreduce_leave(call, arfusionReasonNotReady);
   if (state->blocking) {
     const int result = setup_run(state);
     return result ? last_error_keep(result, NULL) : take_or_leave(call, state);

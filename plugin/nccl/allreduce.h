@@ -31,6 +31,10 @@ int allreduce_leave(const struct allreduce* call, int reason);
 /* Whether the communicator can be worked with; else an error. `state` may be NULL. */
 int allreduce_check_state(const struct state* state);
 
+/* Whether its communicator can be set up now. Not if NCCL's is not ready, which NCCL says itself, and not under
+ * capture. */
+int allreduce_can_start(const struct allreduce* call);
+
 /* Outside groups: whichever of the two it is to be, also for communicators that are yet to be set up. */
 int allreduce_now(const struct allreduce* call, struct state* state);
 

@@ -118,10 +118,10 @@ static int kept_set_up(struct kept* kept, int count) {
   if (!states) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
   for (int i = 0; i < count; ++i) {
     if (kept[i].reason != arfusionReasonNone || atomic_load(&kept[i].state->phase) != STATE_LATER) continue;
-    if (setup_stream_is_capturing(kept[i].call.stream)) {
-      kept[i].reason = arfusionReasonNotReady;
-    } else {
+    if (allreduce_can_start(&kept[i].call)) {
       states[waiting++] = kept[i].state;
+    } else {
+      kept[i].reason = arfusionReasonNotReady;
     }
   }
   const int result = waiting ? setup_run_all(states, waiting) : NCCL_SUCCESS;

@@ -279,6 +279,25 @@ static void nonblocking_communicators_are_in_progress_until_set_up(void) {
   CHECK(mockAllReduces() == 0 && mockCommunicators() == 0);
 }
 
+/* NCCL refuses that call, and all is well afterwards. */
+static void a_communicator_that_is_not_ready_is_set_up_later(void) {
+  void* comms[RANKS];
+  struct nccl_config config = support_nonblocking();
+  nccl_unique_id id;
+  float a[4] = {0};
+  CHECK(ncclGetUniqueId(&id) == NCCL_SUCCESS);
+  CHECK(ncclCommInitRankConfig(&comms[0], RANKS, id, 0, &config) == NCCL_IN_PROGRESS);
+  CHECK(ncclAllReduce(a, a, 4, arfusionFloat32, NCCL_SUM, comms[0], NULL) == NCCL_INVALID_ARGUMENT);
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  CHECK(ncclAllReduce(a, a, 4, arfusionFloat32, NCCL_SUM, comms[0], NULL) == NCCL_SUCCESS);
+  CHECK(ncclGroupEnd() == NCCL_INVALID_ARGUMENT);
+  CHECK(strcmp(ncclGetLastError(NULL), "the communicator is not ready") == 0);
+  CHECK(ncclCommInitRankConfig(&comms[1], RANKS, id, 1, &config) == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) CHECK(support_wait(comms[r]) == NCCL_SUCCESS);
+  CHECK(forwarded(comms, RANKS, COUNT) == 0);
+  destroy_all(comms, RANKS);
+}
+
 /* Rank 1 calls the libnccl behind the library. */
 static void half_loaded_rank(int rank, void* argument) {
   nccl_unique_id* id = argument;
@@ -354,6 +373,7 @@ static const struct process_case cases[] = {
     {CASE(children_and_the_end), NULL, NULL, NULL, 0},
     {CASE(abort_ends_a_wait_for_a_peer_that_never_comes), NULL, NULL, "the operation did not end", 1},
     {CASE(nonblocking_communicators_are_in_progress_until_set_up), NULL, NULL, NULL, 0},
+    {CASE(a_communicator_that_is_not_ready_is_set_up_later), NULL, NULL, NULL, 0},
     {CASE(ranks_without_the_library_are_told_of), "ARFUSION_INIT_TIMEOUT", "1", "within 1 s|all ranks must load", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "/no/plugin.so", "no plugin found; tried /no/plugin.so", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "none", "ARFUSION_PLUGIN=none", 1},

@@ -223,7 +223,7 @@ void mock_operations_forget(void) {
 
 static int call(int kind, const void* send, void* receive, size_t count, int type, int reduction, int root,
                 struct mock_comm* comm, void* stream) {
-  if (mock_comm_check(comm)) return NCCL_INVALID_ARGUMENT;
+  if (mock_comm_check_ready(comm)) return NCCL_INVALID_ARGUMENT;
   if (type < 0 || type > arfusionFloat8e5m2) return mock_error(NCCL_INVALID_ARGUMENT, "invalid data type");
   if (count == 0) return NCCL_SUCCESS;
   if ((!send && kind != RECEIVE) || (!receive && kind != SEND))

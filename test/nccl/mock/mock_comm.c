@@ -157,6 +157,12 @@ static int is_formed(struct mock_comm* comm, int wait) {
   return formed;
 }
 
+int mock_comm_check_ready(struct mock_comm* comm) {
+  if (mock_comm_check(comm)) return NCCL_INVALID_ARGUMENT;
+  if (comm->blocking || is_formed(comm, 0)) return NCCL_SUCCESS;
+  return mock_error(NCCL_INVALID_ARGUMENT, "the communicator is not ready");
+}
+
 /* The child that `comm` asked for, if all ranks have asked. */
 static int finish_child(struct mock_comm* comm, int wait, int wait_for_child) {
   struct mock_clique* clique = comm->clique;
@@ -193,6 +199,7 @@ int mock_comms_finish(void) {
   for (int i = 0; i < begun_count; ++i) {
     const int wait = begun[i]->blocking;
     if (!is_formed(begun[i], wait)) result = NCCL_IN_PROGRESS;
+    begun[i]->unmade = 0;
   }
   for (int i = 0; i < begun_count; ++i) {
     struct mock_comm* comm = begun[i];
@@ -233,6 +240,7 @@ static int init_rank(void** place, int nranks, const nccl_unique_id* id, int ran
   struct mock_comm* comm = comm_new(clique_join(key, nranks), rank, blocking);
   __atomic_store_n(place, comm, __ATOMIC_RELEASE); /* another thread may abort it from now on */
   if (mock_group_is_open()) {
+    comm->unmade = 1;
     begin(comm);
     return NCCL_SUCCESS;
   }
@@ -359,20 +367,21 @@ int ncclCommGetAsyncError(void* opaque, int* error) {
   return NCCL_SUCCESS;
 }
 
-int ncclCommCount(void* comm, int* nranks) {
-  if (mock_comm_check(comm)) return NCCL_INVALID_ARGUMENT;
-  *nranks = ((struct mock_comm*)comm)->clique->nranks;
+int ncclCommCount(void* opaque, int* nranks) {
+  struct mock_comm* comm = opaque;
+  if (mock_comm_check_ready(comm)) return NCCL_INVALID_ARGUMENT;
+  *nranks = comm->unmade ? 0 : comm->clique->nranks;
   return NCCL_SUCCESS;
 }
 
 int ncclCommUserRank(void* comm, int* rank) {
-  if (mock_comm_check(comm)) return NCCL_INVALID_ARGUMENT;
+  if (mock_comm_check_ready(comm)) return NCCL_INVALID_ARGUMENT;
   *rank = ((struct mock_comm*)comm)->rank;
   return NCCL_SUCCESS;
 }
 
 int ncclCommCuDevice(void* comm, int* dev) {
-  if (mock_comm_check(comm)) return NCCL_INVALID_ARGUMENT;
+  if (mock_comm_check_ready(comm)) return NCCL_INVALID_ARGUMENT;
   *dev = 0;
   return NCCL_SUCCESS;
 }

@@ -61,6 +61,7 @@ struct mock_clique {
 struct mock_comm {
   struct mock_clique* clique;
   int rank, blocking, alive;
+  int unmade;          /* until its group ends */
   uint64_t operations, sends[MOCK_MAX_RANKS], receives[MOCK_MAX_RANKS]; /* issued */
   void* stream;        /* what NULL stands for */
   /* A child that is being split off. */
@@ -78,6 +79,7 @@ void mock_die(const char* text) __attribute__((noreturn));
 
 /* mock_comm.c. What a group begins with communicators ends with it. */
 int mock_comm_check(struct mock_comm* comm);
+int mock_comm_check_ready(struct mock_comm* comm); /* NCCL's too says that of nonblocking ones alone */
 int mock_comms_finish(void);
 void mock_comms_forget(void);
 void mock_clique_get(struct mock_clique* clique);
