@@ -33,30 +33,31 @@ static void take_back(const struct made* made) {
   *made->place = NULL;
 }
 
-/* After NCCL has made it. Outside groups a communicator that cannot be set up is taken back, as NCCL does with one that
+/* After NCCL has made them. Outside groups communicators that cannot be set up are taken back, as NCCL does with what
  * it cannot make. */
-static int finish(int result, void** comm, void* parent, int blocking, int later) {
+static int finish(int result, struct made* made, int count) {
   if (group_passed_on(result) && result != NCCL_IN_PROGRESS) return result;
-  struct made made = {comm, *comm, parent, blocking, later};
+  for (int i = 0; i < count; ++i) made[i].nccl = *made[i].place;
   if (group_is_open()) {
-    group_note_creation(&made);
+    for (int i = 0; i < count; ++i) group_note_creation(&made[i]);
     return result;
   }
-  const int set_up = made_set_up(&made, 1);
-  if (!set_up) return result;
-  take_back(&made);
-  return set_up;
+  const int set_up = count > 0 ? made_set_up(made, count) : NCCL_SUCCESS;
+  for (int i = 0; set_up && i < count; ++i) take_back(&made[i]);
+  return set_up ? set_up : result;
 }
 
 static int finish_own(int result, void** comm, const struct nccl_config* config) {
   const int blocking = blocks(config, 1);
-  return finish(result, comm, NULL, blocking, !blocking);
+  struct made made = {comm, NULL, NULL, blocking, !blocking};
+  return finish(result, &made, 1);
 }
 
 /* A child is the parent's until it is made. */
 static int finish_child(int result, void** child, void* parent, int parent_blocking, const struct nccl_config* config) {
   const int blocking = blocks(config, config ? 1 : parent_blocking);
-  return finish(result, child, parent, blocking, !blocking || !parent_blocking);
+  struct made made = {child, NULL, parent, blocking, !blocking || !parent_blocking};
+  return finish(result, &made, 1);
 }
 
 int ncclCommInitRank(void** comm, int nranks, nccl_unique_id id, int rank) {
@@ -86,15 +87,11 @@ int ncclCommInitAll(void** comms, int ndev, const int* devs) {
   if (PASS_THROUGH) return REAL(ncclCommInitAll)(comms, ndev, devs);
   struct made* made = calloc(ndev > 0 ? (size_t)ndev : 1, sizeof *made);
   if (!made) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
-  const int blocking = blocks(NULL, 1), result = last_error_is_nccls(CALL_REAL(ncclCommInitAll, comms, ndev, devs));
-  int set_up = NCCL_SUCCESS;
-  if (!result || result == NCCL_IN_PROGRESS) {
-    for (int i = 0; i < ndev; ++i) made[i] = (struct made){&comms[i], comms[i], NULL, blocking, !blocking};
-    if (ndev > 0) set_up = made_set_up(made, ndev);
-    for (int i = 0; set_up && i < ndev; ++i) take_back(&made[i]);
-  }
+  const int blocking = blocks(NULL, 1);
+  for (int i = 0; comms && i < ndev; ++i) made[i] = (struct made){&comms[i], NULL, NULL, blocking, !blocking};
+  const int result = finish(CALL_REAL(ncclCommInitAll, comms, ndev, devs), made, ndev);
   free(made);
-  return set_up ? set_up : result;
+  return result;
 }
 TWIN(int, ncclCommInitAll, void** comms, int ndev, const int* devs);
 

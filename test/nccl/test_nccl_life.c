@@ -298,6 +298,16 @@ static void a_communicator_that_is_not_ready_is_set_up_later(void) {
   destroy_all(comms, RANKS);
 }
 
+/* NCCL makes them at its end. */
+static void what_a_group_makes_is_set_up_at_its_end(void) {
+  void* comms[RANKS];
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  CHECK(ncclGroupEnd() == NCCL_SUCCESS);
+  CHECK(forwarded(comms, RANKS, COUNT) == 0);
+  destroy_all(comms, RANKS);
+}
+
 /* Rank 1 calls the libnccl behind the library. */
 static void half_loaded_rank(int rank, void* argument) {
   nccl_unique_id* id = argument;
@@ -374,6 +384,7 @@ static const struct process_case cases[] = {
     {CASE(abort_ends_a_wait_for_a_peer_that_never_comes), NULL, NULL, "the operation did not end", 1},
     {CASE(nonblocking_communicators_are_in_progress_until_set_up), NULL, NULL, NULL, 0},
     {CASE(a_communicator_that_is_not_ready_is_set_up_later), NULL, NULL, NULL, 0},
+    {CASE(what_a_group_makes_is_set_up_at_its_end), NULL, NULL, NULL, 0},
     {CASE(ranks_without_the_library_are_told_of), "ARFUSION_INIT_TIMEOUT", "1", "within 1 s|all ranks must load", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "/no/plugin.so", "no plugin found; tried /no/plugin.so", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "none", "ARFUSION_PLUGIN=none", 1},
