@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "plugin/core/log.h"
+#include "plugin/nccl/children.h"
 #include "plugin/nccl/group.h"
 #include "plugin/nccl/last_error.h"
 #include "plugin/nccl/real.h"
@@ -49,15 +50,40 @@ static int finish(int result, struct made* made, int count) {
 
 static int finish_own(int result, void** comm, const struct nccl_config* config) {
   const int blocking = blocks(config, 1);
-  struct made made = {comm, NULL, NULL, blocking, !blocking};
+  struct made made = {comm, NULL, blocking, !blocking};
   return finish(result, &made, 1);
 }
 
-/* A child is the parent's until it is made. */
-static int finish_child(int result, void** child, void* parent, int parent_blocking, const struct nccl_config* config) {
-  const int blocking = blocks(config, config ? 1 : parent_blocking);
-  struct made made = {child, NULL, parent, blocking, !blocking || !parent_blocking};
+static int child_blocks(const struct nccl_config* config, int parent_blocking) {
+  return blocks(config, config ? 1 : parent_blocking);
+}
+
+static int finish_child(int result, void** child, int parent_blocking, const struct nccl_config* config) {
+  const int blocking = child_blocks(config, parent_blocking);
+  struct made made = {child, NULL, blocking, !blocking || !parent_blocking};
   return finish(result, &made, 1);
+}
+
+struct split {
+  void **child, **place; /* the application's, and NCCL's */
+  int parent_blocking;
+};
+
+static int split_begin(struct split* split, void* parent, void** child, const struct nccl_config* config) {
+  *split = (struct split){child, child, parent_blocks(parent)};
+  if (!child || split->parent_blocking) return NCCL_SUCCESS;
+  split->place = children_new(parent, child, child_blocks(config, 0));
+  return split->place ? NCCL_SUCCESS : last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set a communicator up");
+}
+
+static int split_finish(const struct split* split, int result, const struct nccl_config* config) {
+  if (split->place == split->child) return finish_child(result, split->child, split->parent_blocking, config);
+  if (result && result != NCCL_IN_PROGRESS) {
+    children_give_up(split->place);
+  } else {
+    children_expect(split->place);
+  }
+  return group_passed_on(result);
 }
 
 int ncclCommInitRank(void** comm, int nranks, nccl_unique_id id, int rank) {
@@ -88,7 +114,7 @@ int ncclCommInitAll(void** comms, int ndev, const int* devs) {
   struct made* made = calloc(ndev > 0 ? (size_t)ndev : 1, sizeof *made);
   if (!made) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
   const int blocking = blocks(NULL, 1);
-  for (int i = 0; comms && i < ndev; ++i) made[i] = (struct made){&comms[i], NULL, NULL, blocking, !blocking};
+  for (int i = 0; comms && i < ndev; ++i) made[i] = (struct made){&comms[i], NULL, blocking, !blocking};
   const int result = finish(CALL_REAL(ncclCommInitAll, comms, ndev, devs), made, ndev);
   free(made);
   return result;
@@ -97,10 +123,10 @@ TWIN(int, ncclCommInitAll, void** comms, int ndev, const int* devs);
 
 int ncclCommSplit(void* comm, int color, int key, void** child, struct nccl_config* config) {
   if (PASS_THROUGH) return REAL(ncclCommSplit)(comm, color, key, child, config);
-  const int parent_blocking = parent_blocks(comm);
-  const int result = CALL_REAL(ncclCommSplit, comm, color, key, child, config);
-  return color == NCCL_SPLIT_NO_COLOR ? group_passed_on(result)
-                                      : finish_child(result, child, comm, parent_blocking, config);
+  if (color == NCCL_SPLIT_NO_COLOR) return group_passed_on(CALL_REAL(ncclCommSplit, comm, color, key, child, config));
+  struct split split;
+  const int begun = split_begin(&split, comm, child, config);
+  return begun ? begun : split_finish(&split, CALL_REAL(ncclCommSplit, comm, color, key, split.place, config), config);
 }
 TWIN(int, ncclCommSplit, void* comm, int color, int key, void** child, struct nccl_config* config);
 
@@ -111,9 +137,11 @@ int ncclCommShrink(void* comm, int* excluded, int nexcluded, void** child, struc
     if (state) state_abort(state);
     state_put(state);
   }
-  const int parent_blocking = parent_blocks(comm);
-  return finish_child(CALL_REAL(ncclCommShrink, comm, excluded, nexcluded, child, config, flags), child, comm,
-                      parent_blocking, config);
+  struct split split;
+  const int begun = split_begin(&split, comm, child, config);
+  if (begun) return begun;
+  const int result = CALL_REAL(ncclCommShrink, comm, excluded, nexcluded, split.place, config, flags);
+  return split_finish(&split, result, config);
 }
 TWIN(int, ncclCommShrink, void* comm, int* excluded, int nexcluded, void** child, struct nccl_config* config,
      int flags);
@@ -121,8 +149,7 @@ TWIN(int, ncclCommShrink, void* comm, int* excluded, int nexcluded, void** child
 int ncclCommGrow(void* comm, int nranks, const nccl_unique_id* id, int rank, void** child, struct nccl_config* config) {
   if (PASS_THROUGH) return REAL(ncclCommGrow)(comm, nranks, id, rank, child, config);
   const int parent_blocking = parent_blocks(comm); /* a new rank has no parent */
-  return finish_child(CALL_REAL(ncclCommGrow, comm, nranks, id, rank, child, config), child, comm, parent_blocking,
-                      config);
+  return finish_child(CALL_REAL(ncclCommGrow, comm, nranks, id, rank, child, config), child, parent_blocking, config);
 }
 TWIN(int, ncclCommGrow, void* comm, int nranks, const nccl_unique_id* id, int rank, void** child,
      struct nccl_config* config);
@@ -147,11 +174,15 @@ TWIN(int, ncclCommFinalize, void* comm);
 int ncclCommDestroy(void* comm) {
   if (PASS_THROUGH) return REAL(ncclCommDestroy)(comm);
   struct state* state = state_remove(comm);
-  if (state) state_join(state);
+  if (state) {
+    state_join(state);
+    state->children = children_take(comm);
+  }
   const int result = group_passed_on(CALL_REAL(ncclCommDestroy, comm));
   if (group_is_open()) {
     group_put_later(state);
-  } else {
+  } else if (state) {
+    children_end(state->children);
     state_put(state);
   }
   return result;
@@ -163,11 +194,15 @@ TWIN(int, ncclCommDestroy, void* comm);
 int ncclCommAbort(void* comm) {
   if (PASS_THROUGH) return REAL(ncclCommAbort)(comm);
   struct state* state = state_remove(comm);
-  if (state) state_abort(state);
+  if (state) {
+    state_abort(state);
+    state->children = children_take(comm);
+  }
   const int result = group_passed_on(CALL_REAL(ncclCommAbort, comm));
   if (group_is_open()) {
     group_put_later(state);
   } else if (state) {
+    children_end(state->children);
     state_put_aside(state);
   }
   return result;
@@ -196,8 +231,8 @@ int ncclCommGetAsyncError(void* comm, int* error) {
     *error = NCCL_IN_PROGRESS;
   } else {
     result = last_error_is_nccls(CALL_REAL(ncclCommGetAsyncError, comm, error));
+    children_publish();
     if (state && result == NCCL_SUCCESS && *error == NCCL_SUCCESS) {
-      state_children_ready(state);
       *error = state_error(state);
     }
   }

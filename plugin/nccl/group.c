@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "plugin/nccl/children.h"
 #include "plugin/nccl/last_error.h"
 #include "plugin/nccl/real.h"
 #include "plugin/nccl/setup.h"
@@ -82,11 +83,7 @@ void group_note_creation(const struct made* made) {
 
 void group_put_later(struct state* state) {
   struct state** place = state ? list_add(&group.ended, sizeof(struct state*)) : NULL;
-  if (place) {
-    *place = state;
-  } else {
-    state_put(state);
-  }
+  if (place) *place = state; /* without memory it stays, since NCCL's communicator is there until the end */
 }
 
 int group_allreduce(const struct allreduce* call, struct state* state) {
@@ -167,7 +164,7 @@ static int kept_launch(void) {
 static int creations_finish(void) {
   struct made* made = group.creations.items;
   for (int i = 0; i < group.creations.count; ++i) {
-    if (!made[i].nccl && !made[i].later) made[i].nccl = *made[i].place;
+    if (!made[i].nccl) made[i].nccl = *made[i].place;
   }
   return made ? made_set_up(made, group.creations.count) : NCCL_SUCCESS;
 }
@@ -189,7 +186,11 @@ int group_leave(int (*end)(void* argument), void* argument, int simulated) {
     if (set_up) result = set_up;
   }
   struct state** put = group.ended.items;
-  for (int i = 0; i < group.ended.count; ++i) state_put(put[i]);
+  children_publish();
+  for (int i = 0; i < group.ended.count; ++i) {
+    children_end(put[i]->children);
+    state_put(put[i]);
+  }
   list_clear(&group.counted);
   list_clear(&group.creations);
   list_clear(&group.ended);

@@ -10,22 +10,12 @@
 #include "plugin/nccl/nccl_abi.h"
 #include "plugin/nccl/setup.h"
 
-static int child_expect(const struct made* made) {
-  struct state* parent = state_get(made->parent);
-  const int known = !parent || state_expect_child(parent, made->place, made->blocking);
-  state_put(parent);
-  return known ? NCCL_SUCCESS : last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set a communicator up");
-}
-
 int made_set_up(struct made* made, int count) {
   struct state** states = calloc((size_t)count, sizeof(struct state*));
   int waiting = 0, result = NCCL_SUCCESS;
   if (!states) return last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set communicators up");
   for (int i = 0; i < count; ++i) {
-    if (!made[i].nccl) {
-      if (made[i].later && made[i].parent) result = child_expect(&made[i]);
-      continue;
-    }
+    if (!made[i].nccl) continue;
     struct state* state = state_add(made[i].nccl, made[i].blocking, made[i].later ? STATE_LATER : STATE_STARTING);
     if (!state) {
       result = last_error_keep(NCCL_SYSTEM_ERROR, "out of memory to set a communicator up");

@@ -10,7 +10,6 @@
 struct made {
   void** place; /* where NCCL writes it */
   void* nccl;   /* NULL: none for this rank, or not written yet */
-  void* parent; /* NULL: it has none */
   int blocking;
   int later;    /* it or its parent does not block: it is set up at its first allreduce */
 };

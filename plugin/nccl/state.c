@@ -11,12 +11,6 @@
 
 #include "plugin/nccl/stats.h"
 
-struct state_child { /* that NCCL is making */
-  struct state_child* next;
-  void** place;
-  int blocking;
-};
-
 enum { BUCKETS = 256 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -89,33 +83,7 @@ void state_put(struct state* state) {
   if (!last) return;
   if (state->plugin_comm) state->plugin->commFinalize(state->plugin_comm);
   nccl_gather_drop_stuck(&state->gather);
-  for (struct state_child *child = state->children, *next; child; child = next) {
-    next = child->next;
-    free(child);
-  }
   free(state);
-}
-
-int state_expect_child(struct state* parent, void** place, int blocking) {
-  struct state_child* child = malloc(sizeof *child);
-  if (!child) return 0;
-  pthread_mutex_lock(&mutex);
-  *child = (struct state_child){parent->children, place, blocking};
-  parent->children = child;
-  pthread_mutex_unlock(&mutex);
-  return 1;
-}
-
-void state_children_ready(struct state* parent) {
-  pthread_mutex_lock(&mutex);
-  struct state_child* children = parent->children;
-  parent->children = NULL;
-  pthread_mutex_unlock(&mutex);
-  for (struct state_child *child = children, *next; child; child = next) {
-    next = child->next;
-    if (*child->place) state_put(state_add(*child->place, child->blocking, STATE_LATER));
-    free(child);
-  }
 }
 
 static void* put_run(void* state) {

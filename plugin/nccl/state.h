@@ -21,6 +21,8 @@ enum state_phase {
 
 struct state_child;
 
+struct child;
+
 struct state {
   void* nccl;
   int blocking;
@@ -34,8 +36,8 @@ struct state {
   void* plugin_comm;
   struct nccl_gather gather; /* of set-up */
   atomic_int busy; /* nonblocking: a helper thread does its first allreduce */
+  struct child* children; /* that NCCL was still making when it was to end it; children.h */
   /* of state.c */
-  struct state_child* children;
   int references;
   struct state* next;
 };
@@ -65,13 +67,6 @@ void state_fail(struct state* state, int error);
 /* What ncclCommGetAsyncError is to say: that set-up or the first allreduce failed, or why the plugin's communicator
  * did. */
 int state_error(const struct state* state);
-
-/* NCCL is making a child of a parent that does not block, and will write it to *place (the application's, until then).
- * 0: out of memory. */
-int state_expect_child(struct state* parent, void** place, int blocking);
-
-/* NCCL says that the parent is ready: its children have been written, and are set up at their first allreduce. */
-void state_children_ready(struct state* parent);
 
 /* Around what sets it up. enter: an error if it has been aborted; else nobody ends NCCL's communicator before leave. */
 arfusionResult_t state_enter(struct state* state);

@@ -308,6 +308,41 @@ static void what_a_group_makes_is_set_up_at_its_end(void) {
   destroy_all(comms, RANKS);
 }
 
+/* NCCL makes the children in its own time, here when the libnccl is asked behind the library; the application looks at
+ * its variables, and lets them go. */
+static void children_are_known_when_they_are_seen(void) {
+  void *parents[RANKS], *children[RANKS], **places[RANKS];
+  struct nccl_config config = support_nonblocking();
+  nccl_unique_id id;
+  int error, (*async_error)(void*, int*);
+  void* libnccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+  void* symbol = dlsym(libnccl, "ncclCommGetAsyncError");
+  CHECK(symbol);
+  memcpy(&async_error, &symbol, sizeof async_error);
+  CHECK(ncclGetUniqueId(&id) == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) ncclCommInitRankConfig(&parents[r], RANKS, id, r, &config);
+  for (int r = 0; r < RANKS; ++r) {
+    CHECK(support_wait(parents[r]) == NCCL_SUCCESS);
+    places[r] = malloc(sizeof(void*));
+    CHECK(places[r]);
+  }
+  CHECK(ncclCommSplit(parents[0], 0, 0, places[0], &config) == NCCL_IN_PROGRESS && !*places[0]);
+  CHECK(ncclCommSplit(parents[1], 0, 1, places[1], &config) == NCCL_SUCCESS && *places[1]);
+  CHECK(async_error(parents[0], &error) == NCCL_SUCCESS && error == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) {
+    do {
+      children[r] = __atomic_load_n(places[r], __ATOMIC_ACQUIRE);
+    } while (!children[r]);
+    free(places[r]);
+    CHECK(support_wait(children[r]) == NCCL_SUCCESS);
+  }
+  CHECK(forwarded(children, RANKS, COUNT) == 0);
+  for (int r = 0; r < RANKS; ++r) CHECK(support_wait(parents[r]) == NCCL_SUCCESS);
+  for (int r = 0; r < RANKS; ++r) CHECK(ncclCommDestroy(children[r]) == NCCL_SUCCESS);
+  destroy_all(parents, RANKS);
+  dlclose(libnccl);
+}
+
 /* Rank 1 calls the libnccl behind the library. */
 static void half_loaded_rank(int rank, void* argument) {
   nccl_unique_id* id = argument;
@@ -385,6 +420,7 @@ static const struct process_case cases[] = {
     {CASE(nonblocking_communicators_are_in_progress_until_set_up), NULL, NULL, NULL, 0},
     {CASE(a_communicator_that_is_not_ready_is_set_up_later), NULL, NULL, NULL, 0},
     {CASE(what_a_group_makes_is_set_up_at_its_end), NULL, NULL, NULL, 0},
+    {CASE(children_are_known_when_they_are_seen), NULL, NULL, NULL, 0},
     {CASE(ranks_without_the_library_are_told_of), "ARFUSION_INIT_TIMEOUT", "1", "within 1 s|all ranks must load", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "/no/plugin.so", "no plugin found; tried /no/plugin.so", 1},
     {CASE(all_is_left_to_nccl), "ARFUSION_PLUGIN", "none", "ARFUSION_PLUGIN=none", 1},

@@ -185,7 +185,7 @@ static int finish_child(struct mock_comm* comm, int wait, int wait_for_child) {
   const uint64_t key[3] = {clique->number, (uint64_t)split->index, (uint64_t)color};
   struct mock_comm* child = comm_new(clique_join(key, nranks), rank, comm->child_blocking);
   if (wait_for_child) is_formed(child, 1);
-  *comm->child_place = child;
+  __atomic_store_n(comm->child_place, child, __ATOMIC_RELEASE);
   return 1;
 }
 
