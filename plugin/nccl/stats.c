@@ -4,6 +4,7 @@
  */
 #include "plugin/nccl/stats.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 enum { SIZES = 64 };
 
-static atomic_int enabled;
+static atomic_int enabled, forked;
 static _Atomic uint64_t taken[SIZES]; /* [i]: up to 2^i bytes */
 static _Atomic uint64_t left[STATS_REASONS];
 
@@ -24,7 +25,16 @@ void stats_taken(size_t bytes) {
 
 void stats_left(int reason) { atomic_fetch_add_explicit(&left[reason], 1, memory_order_relaxed); }
 
-void stats_enable(void) { atomic_store(&enabled, 1); }
+static void forget(void) {
+  for (int i = 0; i < SIZES; ++i) atomic_store(&taken[i], 0);
+  for (int i = 0; i < STATS_REASONS; ++i) atomic_store(&left[i], 0);
+  atomic_store(&forked, 1);
+}
+
+/* A forked process has not made its parent's calls. */
+void stats_enable(void) {
+  if (pthread_atfork(NULL, NULL, forget) == 0) atomic_store(&enabled, 1);
+}
 
 static const char* reason_text(int reason) {
   switch (reason) {
@@ -45,11 +55,11 @@ static uint64_t sum(const _Atomic uint64_t* counters, int count) {
 
 __attribute__((destructor)) static void stats_print(void) {
   char host[64] = "";
-  if (!atomic_load(&enabled)) return;
+  const uint64_t ours = sum(taken, SIZES), nccls = sum(left, STATS_REASONS);
+  if (!atomic_load(&enabled) || (atomic_load(&forked) && ours + nccls == 0)) return;
   gethostname(host, sizeof host - 1);
   host[strcspn(host, ".")] = '\0';
   const int pid = (int)getpid();
-  const uint64_t ours = sum(taken, SIZES), nccls = sum(left, STATS_REASONS);
   fprintf(stderr, "ARFUSION_STATS %s:%d: %llu ncclAllReduce, %llu taken, %llu left to NCCL\n", host, pid,
           (unsigned long long)(ours + nccls), (unsigned long long)ours, (unsigned long long)nccls);
   for (int i = 0; i < SIZES; ++i) {

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "arfusion_plugin.h"
 #include "test/nccl/cases.h"
@@ -391,6 +393,19 @@ static void statistics_are_printed(void) {
   destroy_all(comms, RANKS);
 }
 
+/* What it counts itself, which is nothing here, and not its parent's calls. */
+static void a_forked_process_has_statistics_of_its_own(void) {
+  void* comms[RANKS];
+  int status;
+  CHECK(ncclCommInitAll(comms, RANKS, NULL) == NCCL_SUCCESS);
+  all_reduce_all(comms, RANKS, 2000, RANKS);
+  destroy_all(comms, RANKS); /* and all threads, for which LeakSanitizer would look there */
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) exit(0);
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void functions_that_the_libnccl_lacks_say_so(void) {
   int (*all_to_all)(const void*, void*, size_t, int, void*, void*) = ncclAlltoAll;
   CHECK(all_to_all(NULL, NULL, 0, 0, NULL, NULL) == NCCL_INVALID_USAGE);
@@ -429,6 +444,7 @@ static const struct process_case cases[] = {
     {CASE(all_is_left_to_nccl), "ARFUSION_ALGO", "fastest", "ARFUSION_ALGO=fastest|not valid", -1},
     {CASE(statistics_are_printed), "ARFUSION_STATS", "1",
      "6 ncclAllReduce, 2 taken, 4 left to NCCL|taken, up to 8192 bytes: 2|left to NCCL, data type is not float16", 3},
+    {CASE(a_forked_process_has_statistics_of_its_own), "ARFUSION_STATS", "1", "2 ncclAllReduce, 2 taken", 2},
     {CASE(arguments_are_passed_on_whatever_they_are), NULL, NULL, NULL, 0},
     {CASE(functions_that_the_libnccl_lacks_say_so), NULL, NULL, "too old to have ncclAlltoAll", 1},
 };
