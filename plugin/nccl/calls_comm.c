@@ -182,7 +182,7 @@ int ncclCommDestroy(void* comm) {
   if (group_is_open()) {
     group_put_later(state);
   } else if (state) {
-    children_end(state->children);
+    state_ended(state, result);
     state_put(state);
   }
   return result;
@@ -202,7 +202,7 @@ int ncclCommAbort(void* comm) {
   if (group_is_open()) {
     group_put_later(state);
   } else if (state) {
-    children_end(state->children);
+    state_ended(state, result);
     state_put_aside(state);
   }
   return result;

@@ -108,10 +108,14 @@ struct child* children_take(void* parent) {
   return taken;
 }
 
-void children_end(struct child* taken) {
+void children_end(struct child* taken, int lasts) {
   for (struct child *child = taken, *next; child; child = next) {
     next = child->next;
-    give(child);
-    free(child);
+    if (lasts) {
+      children_expect(&child->written);
+    } else {
+      give(child);
+      free(child);
+    }
   }
 }

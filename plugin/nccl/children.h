@@ -20,9 +20,9 @@ void children_give_up(void** written);
 /* Gives what has been written to the application; to be set up at its first allreduce. A thread does so too. */
 void children_publish(void);
 
-/* Around the end of a parent: what NCCL is still making of it, and once it is gone the same, with what it has written
- * until then. */
+/* Around the end of a parent: what NCCL is still making of it, and the same once that has ended, with what it has
+ * written until then; `lasts`: it goes on. */
 struct child* children_take(void* parent);
-void children_end(struct child* taken);
+void children_end(struct child* taken, int lasts);
 
 #endif

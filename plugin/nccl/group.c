@@ -177,7 +177,8 @@ int group_leave(int (*end)(void* argument), void* argument, int simulated) {
   if (simulated) group.failed = 1; /* nothing may be launched */
   const int launched = kept_launch();
   group.depth = 0;
-  int result = last_error_is_nccls(end(argument));
+  const int ended_with = last_error_is_nccls(end(argument));
+  int result = ended_with;
   const int ended = result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
   if (launched) {
     result = launched;
@@ -188,7 +189,7 @@ int group_leave(int (*end)(void* argument), void* argument, int simulated) {
   struct state** put = group.ended.items;
   children_publish();
   for (int i = 0; i < group.ended.count; ++i) {
-    children_end(put[i]->children);
+    state_ended(put[i], ended_with);
     state_put(put[i]);
   }
   list_clear(&group.counted);

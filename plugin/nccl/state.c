@@ -9,12 +9,15 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "plugin/nccl/children.h"
+#include "plugin/nccl/nccl_abi.h"
 #include "plugin/nccl/stats.h"
 
 enum { BUCKETS = 256 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct state* buckets[BUCKETS];
+static struct state* lasting; /* with memory that NCCL may still write */
 
 static struct state** bucket_of(const void* nccl) {
   const uintptr_t key = (uintptr_t)nccl >> 4;
@@ -82,6 +85,13 @@ void state_put(struct state* state) {
   pthread_mutex_unlock(&mutex);
   if (!last) return;
   if (state->plugin_comm) state->plugin->commFinalize(state->plugin_comm);
+  if (state->lasts && state->gather.stuck) {
+    pthread_mutex_lock(&mutex);
+    state->next = lasting;
+    lasting = state;
+    pthread_mutex_unlock(&mutex);
+    return;
+  }
   nccl_gather_drop_stuck(&state->gather);
   free(state);
 }
@@ -98,6 +108,11 @@ void state_put_aside(struct state* state) {
   } else {
     state_put(state);
   }
+}
+
+void state_ended(struct state* state, int result) {
+  state->lasts = result == NCCL_IN_PROGRESS;
+  children_end(state->children, state->lasts);
 }
 
 void state_fail(struct state* state, int error) {

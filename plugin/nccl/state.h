@@ -37,6 +37,7 @@ struct state {
   struct nccl_gather gather; /* of set-up */
   atomic_int busy; /* nonblocking: a helper thread does its first allreduce */
   struct child* children; /* that NCCL was still making when it was to end it; children.h */
+  int lasts; /* NCCL said that it was still ending it */
   /* of state.c */
   int references;
   struct state* next;
@@ -58,7 +59,11 @@ struct state* state_remove(void* nccl);
  * allowed. The one that state_remove gave goes back after NCCL's communicator is gone. */
 void state_put(struct state* state);
 
-/* The same by a thread of its own, where that may take long. */
+/* NCCL has been asked to end its communicator, with this result; before the reference goes back. If that goes on,
+ * nobody learns how long, and what is stuck in it is never freed. */
+void state_ended(struct state* state, int result);
+
+/* The same as state_put by a thread of its own, where that may take long. */
 void state_put_aside(struct state* state);
 
 /* STATE_FAILED with this error, unless everything has been left to NCCL meanwhile. */

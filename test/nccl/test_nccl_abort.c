@@ -150,6 +150,28 @@ static void of_a_blocking_child(void) {
   CHECK(mockCommunicators() == 0);
 }
 
+/* NCCL goes on writing to what was set up with, which is seen by a build with ASAN=1. */
+static void that_nccl_ends_later(void) {
+  make_nonblocking();
+  CHECK(all_reduce() == NCCL_IN_PROGRESS);
+  pause_ms(100);
+  mockAbortsLast();
+  CHECK(ncclCommAbort(comms[0]) == NCCL_IN_PROGRESS);
+  CHECK(ncclCommAbort(comms[1]) == NCCL_IN_PROGRESS);
+  while (mockCommunicators()) pause_ms(1);
+}
+
+static void that_nccl_ends_after_a_group(void) {
+  make_nonblocking();
+  CHECK(all_reduce() == NCCL_IN_PROGRESS);
+  pause_ms(100);
+  mockAbortsLast();
+  CHECK(ncclGroupStart() == NCCL_SUCCESS);
+  abort_all(comms);
+  CHECK(ncclGroupEnd() == NCCL_IN_PROGRESS);
+  while (mockCommunicators()) pause_ms(1);
+}
+
 /* Only NCCL's own abort ends that. */
 static void within_ncclAllGather(void) {
   mockAllGatherHangs();
@@ -205,7 +227,8 @@ static const struct process_case cases[] = {
     {CASE(of_a_nonblocking_communicator), ABORTED}, {CASE(in_a_group), ABORTED},
     {CASE(of_a_blocking_child), ABORTED},           {CASE(within_ncclAllGather), NULL, NULL, "ncclAllGather", 1},
     {CASE(before_its_thread_is_known), ABORTED},    {CASE(in_the_call_that_makes_it), ABORTED},
-    {CASE(by_a_revocation), ABORTED},
+    {CASE(by_a_revocation), ABORTED},               {CASE(that_nccl_ends_later), ABORTED},
+    {CASE(that_nccl_ends_after_a_group), ABORTED},
 };
 
 int main(int argc, char** argv) { return cases_run(argc, argv, cases, sizeof cases / sizeof cases[0]); }

@@ -31,6 +31,10 @@ MOCK_API uint64_t mockAllReduces(void);
  * that never comes. */
 MOCK_API void mockAllGatherHangs(void);
 
+/* From now on ncclCommAbort is in progress when it returns, in a group ncclGroupEnd is: the communicator ends a while
+ * later, and until then what it gathers may be written. */
+MOCK_API void mockAbortsLast(void);
+
 /* Communicators that exist. */
 MOCK_API int mockCommunicators(void);
 

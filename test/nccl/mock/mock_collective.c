@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "plugin/tools/bench/number.h"
 #include "test/nccl/mock/mock_internal.h"
@@ -118,6 +119,13 @@ static void compute(const struct mock_clique* clique, const struct mock_meeting*
 
 /* ---------------------------------------------------------------- running */
 
+/* As a kernel may that has not seen the abort yet. */
+static void write_last(const struct operation* operation) {
+  const size_t bytes = operation->shape.count * size_of(operation->shape.type) * (size_t)operation->clique->nranks;
+  nanosleep(&(struct timespec){0, 300000000}, NULL);
+  memset(operation->receive, 0, bytes);
+}
+
 /* With the clique's lock. */
 static void run_collective(struct mock_clique* clique, struct operation* operation) {
   struct mock_meeting* meeting = &clique->meetings[operation->number % MOCK_WINDOW];
@@ -140,6 +148,7 @@ static void run_collective(struct mock_clique* clique, struct operation* operati
     pthread_cond_broadcast(&clique->changed);
   }
   while (!meeting->done && !clique->aborted[operation->rank]) pthread_cond_wait(&clique->changed, &clique->mutex);
+  if (!meeting->done && operation->shape.kind == ALL_GATHER && mock_aborts_last()) write_last(operation);
   if (!meeting->done || ++meeting->left < clique->nranks) return;
   memset(meeting, 0, sizeof *meeting);
   pthread_cond_broadcast(&clique->changed);

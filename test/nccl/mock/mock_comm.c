@@ -351,10 +351,30 @@ int ncclCommRevoke(void* opaque, int flags) {
   return NCCL_SUCCESS;
 }
 
+static atomic_int aborts_last;
+
+void mockAbortsLast(void) { atomic_store(&aborts_last, 1); }
+
+int mock_aborts_last(void) { return atomic_load(&aborts_last); }
+
+static void* free_last(void* comm) {
+  comm_free(comm);
+  return NULL;
+}
+
 int ncclCommAbort(void* comm) {
   if (!comm) return NCCL_SUCCESS;
   mock_comm_check(comm);
+  const int lasts = mock_aborts_last();
   ncclCommRevoke(comm, 0);
+  if (lasts) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, free_last, comm)) mock_die("no thread");
+    pthread_detach(thread);
+    if (!mock_group_is_open()) return NCCL_IN_PROGRESS;
+    mock_group_lasts();
+    return NCCL_SUCCESS;
+  }
   comm_free(comm);
   return NCCL_SUCCESS;
 }

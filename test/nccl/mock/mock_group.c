@@ -15,7 +15,7 @@ MOCK_API const char* ncclGetErrorString(int result);
 MOCK_API const char* ncclGetLastError(void* comm);
 MOCK_API int ncclGetVersion(int* version);
 
-static _Thread_local int depth, group_error;
+static _Thread_local int depth, group_error, group_lasts;
 static _Thread_local char last_error[256];
 
 int mock_error(int result, const char* text) {
@@ -32,6 +32,8 @@ void mock_die(const char* text) {
 
 int mock_group_is_open(void) { return depth > 0; }
 
+void mock_group_lasts(void) { group_lasts = 1; }
+
 int ncclGroupStart(void) {
   ++depth;
   return NCCL_SUCCESS;
@@ -47,9 +49,10 @@ int ncclGroupEnd(void) {
     mock_comms_forget();
     return error;
   }
-  const int result = mock_comms_finish();
+  const int result = mock_comms_finish(), lasts = group_lasts;
+  group_lasts = 0;
   mock_operations_begin();
-  return result;
+  return lasts ? NCCL_IN_PROGRESS : result;
 }
 
 int ncclGroupSimulateEnd(void* info) {

@@ -82,11 +82,13 @@ int mock_comm_check(struct mock_comm* comm);
 int mock_comm_check_ready(struct mock_comm* comm); /* NCCL's too says that of nonblocking ones alone */
 int mock_comms_finish(void);
 void mock_comms_forget(void);
+int mock_aborts_last(void);
 void mock_clique_get(struct mock_clique* clique);
 void mock_clique_put(struct mock_clique* clique);
 
-/* mock_group.c */
+/* mock_group.c. The group is in progress when it has ended. */
 int mock_group_is_open(void);
+void mock_group_lasts(void);
 
 /* mock_collective.c: operations of a group begin when it ends. */
 void mock_operations_begin(void);
