@@ -182,7 +182,7 @@ $(B)/libarfusion-internal.a: $(PLUGIN_OBJECTS)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(B)/libarfusion-bench.a: $(filter-out %/main.c.o,$(BENCH_OBJECTS))
+$(B)/libarfusion-bench.a: $(filter-out %/main.c.o,$(BENCH_OBJECTS)) $(call objects,plugin/host/plugin_choice.c)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
