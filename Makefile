@@ -279,7 +279,7 @@ $(B)/test/emu/test_emu_kernels: $(EMU_OBJECTS)
 
 $(B)/obj/test/bench/mpi_baseline.c.o: CC := $(MPICC)
 $(B)/test/bench/mpi_baseline: CC := $(MPICC)
-$(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(B)/libarfusion-internal.a $(BENCH_LOADER)
+$(B)/test/bench/%: $(B)/obj/test/bench/%.c.o $(BENCH_LOADER) $(B)/libarfusion-internal.a
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -o $@ $^ $(LD_FLAGS) -Wl,-rpath,'$$ORIGIN/../..' $(LIBS)
